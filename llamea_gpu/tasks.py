@@ -1,0 +1,356 @@
+"""Turns a recording into a tuning task, and a sequence of visits into a trace.
+
+What it does: the budget, time axis and random-search baseline of the published
+methodology; the `Evaluator`, which answers a searcher from the recording and owns costs, memory,
+budget and clock; the paired seeds of repeats.
+
+What it does not do: keep time (`llamea_gpu.clocks`, whose names it passes on), run a searcher
+(`llamea_gpu.sandbox`), or score a trace (`llamea_gpu.scoring`).
+
+The formulas are those of F.-J. Willemsen et al., "A methodology for comparing optimization
+algorithms for auto-tuning", Future Generation Computer Systems 159 (2024), as the package
+autotuning_methodology 1.1.0 computes them. One of them differs: where start and end of the axis
+lie less than two evaluations apart, the end may move up to the evaluations that reach the optimum.
+The package compares that number with the optimum's *cost* (``cutoff_point(1.0)[0]``), which depends
+on the unit of the costs; here it is the number of evaluations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamea_gpu.clocks import (
+    Clock,
+    ParallelClock,
+    SequentialClock,
+    default_clock,
+    make_clock,
+)
+from llamea_gpu.errors import BudgetExhausted, TaskError
+
+if TYPE_CHECKING:
+    from llamea_gpu.spaces.recording import Recording
+
+__all__ = [
+    "AXIS_POINTS",
+    "OUTCOMES",
+    "Clock",
+    "Evaluator",
+    "ParallelClock",
+    "SequentialClock",
+    "Stalled",
+    "Task",
+    "Trace",
+    "cutoff_evaluations",
+    "default_clock",
+    "make_clock",
+    "run_seed",
+]
+
+FloatArray = NDArray[np.float64]
+
+AXIS_POINTS = 1000
+START_SHARE = 0.01  # of the way from the median to the optimum: where the axis starts
+CUTOFF_SHARE = 0.95  # where it ends
+BUDGET_MARGIN = 0.1  # the budget goes on this share beyond the axis
+OUTCOMES = ("budget", "finished", "stalled", "timeout", "memory", "error", "crashed", "protocol")
+
+
+def run_seed(seed: int, space: str, repeat: int) -> int:
+    """Seed of one run, 32 bits, the same on every machine.
+
+    It does not depend on the searcher: two searchers' runs with the same ``repeat`` are paired.
+    """
+    text = f"{seed}/{repeat}/{space}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A recording, a clock, and all that the score needs of both. Build it with `Task.build`.
+
+    ``costs_ms`` are the valid costs, best first, (N,); ``axis_s`` and ``baseline_ms`` are the
+    time axis of the score and what random search has reached along it, (1000,) each.
+    ``evaluation_s`` is the median evaluation time, failed configurations included;
+    ``budget_evaluations`` is the budget in units of it.
+    """
+
+    recording: Recording
+    clock: Clock
+    costs_ms: FloatArray
+    optimum_ms: float
+    median_ms: float
+    evaluation_s: float
+    budget_s: float
+    budget_evaluations: float
+    axis_s: FloatArray
+    baseline_ms: FloatArray
+
+    @property
+    def name(self) -> str:
+        """The recording's name."""
+        name: str = self.recording.info.name
+        return name
+
+    @classmethod
+    def build(cls, recording: Recording, clock: Clock | None = None) -> Task:
+        """The task of tuning on ``recording``, with its own clock unless one is given.
+
+        Raises:
+            TaskError: the method is not defined for the recording (too few distinct costs, no
+                evaluation times, or a baseline that already starts at the optimum).
+        """
+        clock = default_clock(recording) if clock is None else clock
+        name = recording.info.name
+        valid = np.isfinite(recording.time_ms)
+        costs_ms = np.sort(recording.time_ms[valid])
+        if costs_ms.size < 2:
+            raise TaskError(f"{name}: a task needs at least 2 valid costs, but got {costs_ms.size}")
+        times_s = clock.evaluation_s(recording.compile_s, recording.benchmark_s)
+        evaluation_s = float(np.median(times_s))
+        if not evaluation_s > 0:
+            raise TaskError(
+                f"{name}: the median evaluation time must be positive, but is {evaluation_s} s: "
+                f"record compile_s and benchmark_s with the costs"
+            )
+        try:
+            start, end = _axis_evaluations(costs_ms)
+            axis_s = np.linspace(start * evaluation_s, end * evaluation_s, AXIS_POINTS)
+            baseline_ms = _random_baseline_ms(costs_ms, axis_s, _seconds_per_valid(times_s, valid))
+        except TaskError as error:
+            raise TaskError(f"{name}: {error}") from error
+        return cls(
+            recording=recording,
+            clock=clock,
+            costs_ms=_read_only(costs_ms),
+            optimum_ms=float(costs_ms[0]),
+            median_ms=float(np.median(costs_ms)),
+            evaluation_s=evaluation_s,
+            budget_s=end * evaluation_s * (1 + BUDGET_MARGIN),
+            budget_evaluations=end * (1 + BUDGET_MARGIN),
+            axis_s=_read_only(axis_s),
+            baseline_ms=_read_only(baseline_ms),
+        )
+
+
+def cutoff_evaluations(costs_ms: FloatArray, share: float) -> int:
+    """Evaluations after which random search is expected ``share`` of the way to the optimum.
+
+    ``costs_ms`` ascend. The way leads from the median (0) to the optimum (1). With i the number of
+    costs above the cut value (less one when the first cost below is the optimum itself), that is
+    ceil(i / (N + 1 - i)): the number of draws whose expected rank is i.
+    """
+    count = costs_ms.size
+    optimum = float(costs_ms[0])
+    cut = optimum + (float(np.median(costs_ms)) - optimum) * (1 - share)
+    at_or_below = int(np.searchsorted(costs_ms, cut, side="right"))
+    worse = count - at_or_below
+    if share != 1.0 and costs_ms[at_or_below - 1] == optimum:
+        worse -= 1
+        if worse < 0:
+            raise TaskError(
+                f"the valid costs must not all be equal, but all {count} are {optimum} ms"
+            )
+    return math.ceil(worse / (count + 1 - worse))
+
+
+def _axis_evaluations(costs_ms: FloatArray) -> tuple[int, int]:
+    """Start and end of the time axis, in evaluations."""
+    start = cutoff_evaluations(costs_ms, START_SHARE)
+    end = cutoff_evaluations(costs_ms, CUTOFF_SHARE)
+    if end - start < 2:
+        reaches_optimum = cutoff_evaluations(costs_ms, 1.0)
+        if start == 0:
+            end = min(reaches_optimum, end + 2)
+        else:
+            end = min(reaches_optimum, end + 1)
+            start -= 1
+    if end <= start:
+        raise TaskError(
+            f"the axis must end after it starts, but random search is expected at its end after "
+            f"{end} evaluations: the {costs_ms.size} valid costs are too few or too alike to "
+            f"compare searchers on"
+        )
+    return start, end
+
+
+def _seconds_per_valid(times_s: FloatArray, valid: NDArray[np.bool_]) -> float:
+    """Mean time of a valid evaluation plus the share of failures times their mean time."""
+    if valid.all():
+        return float(np.mean(times_s))
+    failed_share = np.count_nonzero(~valid) / valid.size
+    return float(np.mean(times_s[valid]) + failed_share * np.mean(times_s[~valid]))
+
+
+def _random_baseline_ms(
+    costs_ms: FloatArray, axis_s: FloatArray, seconds_per_valid: float
+) -> FloatArray:
+    """What random search without replacement is expected to have reached along the axis."""
+    if not seconds_per_valid > 0:
+        raise TaskError(
+            f"the mean evaluation time of valid configurations must be positive, but is "
+            f"{seconds_per_valid} s"
+        )
+    count = costs_ms.size
+    draws = np.rint(np.maximum(axis_s / seconds_per_valid, 1.0))
+    ranks = np.minimum(count - 1, np.rint(draws * (count + 1) / (draws + 1))).astype(np.int64)
+    expected = costs_ms[::-1][ranks]
+    grows = np.concatenate(([True], np.diff(draws) > 0))
+    if np.count_nonzero(grows) >= 2:
+        from scipy.interpolate import PchipInterpolator
+
+        smooth = PchipInterpolator(draws[grows], expected[grows])
+        expected = smooth(np.linspace(draws[0], draws[-1], axis_s.size))
+    if not np.all(expected > costs_ms[0]):
+        raise TaskError(
+            f"random search must be expected above the optimum all along the axis, but it reaches "
+            f"{costs_ms[0]} ms: the {count} valid costs are too few or too alike to compare "
+            f"searchers on"
+        )
+    return np.asarray(expected, dtype=np.float64)
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """One run: its first visits in order, and how it ended.
+
+    ``rows`` (n,) int32 are rows of the space, ``elapsed_s`` (n,) when each was done by the clock,
+    ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of `OUTCOMES`. ``asks`` counts
+    the configurations that were answered, ``revisits`` those of them answered from memory.
+    """
+
+    rows: NDArray[np.int32]
+    elapsed_s: FloatArray
+    cost_ms: FloatArray
+    outcome: str
+    asks: int
+    revisits: int
+    seed: int
+    cpu_s: float | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.outcome not in OUTCOMES:
+            raise TaskError(f"an outcome must be one of {OUTCOMES}, but got {self.outcome!r}")
+
+    @property
+    def best_ms(self) -> float:
+        """The lowest cost seen, inf when nothing worked."""
+        return float(np.min(self.cost_ms, initial=math.inf))
+
+
+class Stalled(BaseException):
+    """The searcher kept asking for what it had seen. Ends a run with the outcome ``stalled``."""
+
+
+class Evaluator:
+    """The host's side of one run: answers costs, and owns memory, budget, clock and trace.
+
+    A first visit that begins before the budget's end is charged and recorded whole (Kernel Tuner's
+    rule); revisits are free and answered from memory, and a duplicate in a batch is one.
+    """
+
+    def __init__(self, task: Task, max_idle_asks: int = 10_000, charge_cpu: bool = False) -> None:
+        recording = task.recording
+        self._clock = task.clock
+        self._budget_s = task.budget_s
+        self._time_ms = recording.time_ms
+        self._compile_s = recording.compile_s
+        self._benchmark_s = recording.benchmark_s
+        self._max_idle_asks = max_idle_asks
+        self._charge_cpu = charge_cpu
+        self._seen = bytearray(len(recording.time_ms))
+        self._rows: list[int] = []
+        self._finished_s: list[float] = []
+        self._now_s = 0.0
+        self._revisits = 0
+        self._idle_asks = 0
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations compile side by side."""
+        return self._clock.workers
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1."""
+        return min(self._now_s / self._budget_s, 1.0)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a first visit would end the run."""
+        return self._now_s >= self._budget_s
+
+    def ask(self, rows: NDArray[Any]) -> FloatArray:
+        """Costs in ms of ``rows``, (n,) rows of the space; inf where the configuration fails.
+
+        Raises:
+            BudgetExhausted: a first visit was asked for and the budget is, or came to be, used up.
+            Stalled: too many asks in a row brought nothing new.
+            ValueError: a row lies outside the space.
+        """
+        wanted: list[int] = rows.tolist()
+        seen = self._seen
+        if wanted and not (min(wanted) >= 0 and max(wanted) < len(seen)):
+            raise ValueError(
+                f"rows must lie in 0..{len(seen) - 1}, but got {min(wanted)}..{max(wanted)}"
+            )
+        fresh = [row for row in dict.fromkeys(wanted) if not seen[row]]
+        if fresh:
+            self._measure(fresh)
+            self._idle_asks = 0
+        else:
+            self._idle_asks += max(len(wanted), 1)
+            if self._idle_asks > self._max_idle_asks:
+                raise Stalled(f"no new visit in {self._max_idle_asks} asks")
+        self._revisits += len(wanted) - len(fresh)
+        costs_ms: FloatArray = self._time_ms[rows]
+        return costs_ms
+
+    def charge(self, cpu_s: float) -> None:
+        """Adds the searcher's own CPU seconds to the clock, when the run charges them."""
+        if self._charge_cpu:
+            self._now_s += cpu_s
+
+    def trace(
+        self, *, outcome: str, seed: int, cpu_s: float | None = None, error: str | None = None
+    ) -> Trace:
+        """The run so far."""
+        rows = np.array(self._rows, dtype=np.int32)
+        return Trace(
+            rows=rows,
+            elapsed_s=np.array(self._finished_s, dtype=np.float64),
+            cost_ms=self._time_ms[rows],
+            outcome=outcome,
+            asks=len(self._rows) + self._revisits,
+            revisits=self._revisits,
+            seed=seed,
+            cpu_s=cpu_s,
+            error=error,
+        )
+
+    def _measure(self, fresh: list[int]) -> None:
+        if self._now_s >= self._budget_s:
+            raise BudgetExhausted
+        compile_s = [self._compile_s.item(row) for row in fresh]
+        benchmark_s = [self._benchmark_s.item(row) for row in fresh]
+        schedule = self._clock.schedule(self._now_s, compile_s, benchmark_s)
+        for row, (begin_s, finish_s) in zip(fresh, schedule, strict=True):
+            if begin_s >= self._budget_s:
+                self._now_s = begin_s
+                raise BudgetExhausted
+            self._now_s = finish_s
+            self._seen[row] = True
+            self._rows.append(row)
+            self._finished_s.append(finish_s)
