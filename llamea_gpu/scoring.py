@@ -1,0 +1,360 @@
+"""Scores traces: the aggregate performance P of the published methodology, without randomness.
+
+What it does: pools the runs of a searcher on one task into a best-so-far curve, compares it with
+random search and the optimum (`score_space`), averages over spaces (`aggregate`), and reads traces
+that other programs wrote (`read_traces_csv`). 1 is the optimum at once, 0 is random search.
+
+What it does not do: run anything, or judge a difference between two scores.
+
+The method is F.-J. Willemsen et al. (2024), as autotuning_methodology 1.1.0 computes it. Theirs:
+best-so-far cost to its rank among the valid costs; the points of all runs within the axis and its
+margin, pooled; non-increasing isotonic regression of rank on time, interpolated linearly; rounding
+to a rank and back to a cost; the curve is frozen at its first value after the first end of a run
+that lies beyond the median end; P_t = (curve - baseline) / (optimum - baseline); the mean over
+spaces at each t, then over t. A failed configuration after the first success is a point at the best
+so far; before it, it is none.
+
+Ours, and why:
+
+- The regression is fitted once. The package averages fits to random subsamples, unseeded, so that
+  the same traces give another score each time.
+- A run that stops before the axis ends is held: it goes on at its best with an evaluation every
+  median evaluation time, up to the budget's end. The package tunes again until every run is long
+  enough; without either, a searcher that gives up whenever it is stuck would hide its bad runs.
+  Traces read from a file are held only when they have no point in the window at all, which the
+  package refuses.
+- A run in which nothing worked counts as having reached the worst valid cost. The package fails.
+- The package's runner stores at most twice the mean number of evaluations of a run; here nothing
+  is cut off.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamea_gpu.errors import TaskError
+from llamea_gpu.statistics import bootstrap_counts, bootstrap_standard_error
+from llamea_gpu.tasks import Task, Trace
+
+FloatArray = NDArray[np.float64]
+
+_COLUMNS = ("run", "elapsed_s", "cost")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternalTrace:
+    """One run that another program recorded: times (n,) in s, not decreasing, and costs (n,) in ms.
+
+    A cost of inf is a failed configuration. Costs need not be among the recording's: each counts
+    as the rank it would have there.
+    """
+
+    run: str
+    elapsed_s: FloatArray
+    cost_ms: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpaceScore:
+    """The score on one space, and means over its runs that say where it comes from.
+
+    ``curve`` is P_t along the task's axis, (1000,), ``p`` its mean. ``standard_error`` is None for
+    a single run. ``last_improvement`` is when the best was found, as a share of the budget;
+    ``regret`` is best / optimum - 1 at the end. ``revisit_share`` and ``cpu_s`` are None when the
+    traces do not tell.
+    """
+
+    space: str
+    p: float
+    standard_error: float | None
+    curve: FloatArray
+    runs: int
+    evaluations: float
+    failure_share: float
+    last_improvement: float
+    regret: float
+    revisit_share: float | None
+    cpu_s: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """The score over several spaces; ``curve`` is their mean P_t, (1000,)."""
+
+    p: float
+    standard_error: float | None
+    curve: FloatArray
+    spaces: tuple[SpaceScore, ...]
+
+
+def score_space(
+    task: Task, traces: Sequence[Trace | ExternalTrace], bootstrap: int = 200
+) -> SpaceScore:
+    """Scores the runs of one searcher on one task.
+
+    ``bootstrap`` is the number of resamples of runs behind the standard error.
+
+    Raises:
+        TaskError: no trace, or an external cost far below the optimum.
+    """
+    if not traces:
+        raise TaskError(f"{task.name}: a score needs at least 1 trace, but got none")
+    pool = _pool(task, traces)
+    curve = _performance(task, pool.ranks(task.axis_s, np.ones(len(traces), dtype=np.int64)))
+    error = None
+    if len(traces) > 1 and bootstrap > 1:
+        counts = bootstrap_counts(len(traces), bootstrap)
+        ranks = np.array([pool.ranks(task.axis_s, count) for count in counts])
+        error = bootstrap_standard_error(_performance(task, ranks).mean(axis=1))
+    return SpaceScore(
+        space=task.name,
+        p=float(np.mean(curve)),
+        standard_error=error,
+        curve=curve,
+        runs=len(traces),
+        evaluations=float(np.mean([trace.cost_ms.size for trace in traces])),
+        failure_share=_failure_share(traces),
+        last_improvement=float(np.mean([_last_improvement(task, trace) for trace in traces])),
+        regret=float(np.mean([_regret(task, trace) for trace in traces])),
+        revisit_share=_revisit_share(traces),
+        cpu_s=_mean_cpu_s(traces),
+    )
+
+
+def aggregate(scores: Sequence[SpaceScore]) -> Score:
+    """The mean over spaces at each point of the axis, then over the axis.
+
+    The standard error takes the spaces as given and their runs as independent.
+
+    Raises:
+        TaskError: no score.
+    """
+    if not scores:
+        raise TaskError("an aggregate needs the score of at least 1 space, but got none")
+    curve = np.mean([score.curve for score in scores], axis=0)
+    errors = [score.standard_error for score in scores if score.standard_error is not None]
+    known = len(errors) == len(scores)
+    return Score(
+        p=float(np.mean(curve)),
+        standard_error=math.hypot(*errors) / len(scores) if known else None,
+        curve=curve,
+        spaces=tuple(scores),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pool:
+    """The points of all runs within the window, in order of time.
+
+    ``time_s`` (u,) are the distinct times and ``starts`` (u,) where each begins in ``rank`` (n,)
+    and ``run`` (n,); ``ends_s`` (R,) is the last point of each run, in the window or not.
+    """
+
+    time_s: FloatArray
+    starts: NDArray[np.intp]
+    rank: FloatArray
+    run: NDArray[np.int64]
+    ends_s: FloatArray
+
+    def ranks(self, axis_s: FloatArray, counts: NDArray[np.int64]) -> FloatArray:
+        """Isotonic rank along the axis with run r taken ``counts[r]`` times."""
+        from scipy.optimize import isotonic_regression
+
+        weight = counts[self.run].astype(np.float64)
+        weights = np.add.reduceat(weight, self.starts)
+        sums = np.add.reduceat(weight * self.rank, self.starts)
+        drawn = weights > 0
+        means = sums[drawn] / weights[drawn]
+        fit = isotonic_regression(means, weights=weights[drawn], increasing=False).x
+        ranks: FloatArray = np.interp(axis_s, self.time_s[drawn], fit)
+        ends_s = np.sort(np.repeat(self.ends_s, counts))
+        beyond_median = ends_s[ends_s > np.median(ends_s)]
+        if beyond_median.size and beyond_median[0] < axis_s[-1]:
+            frozen = int(np.searchsorted(axis_s, beyond_median[0], side="right"))
+            ranks[frozen:] = ranks[frozen]
+        return ranks
+
+
+def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> _Pool:
+    runs = [_best_so_far(task, trace) for trace in traces]
+    low_s, high_s = _window(task, runs)
+    for index, trace in enumerate(traces):
+        time_s = runs[index][0]
+        if isinstance(trace, ExternalTrace) and not np.any((low_s <= time_s) & (time_s <= high_s)):
+            runs[index] = _best_so_far(task, trace, hold=True)
+    low_s, high_s = _window(task, runs)
+    time_s = np.concatenate([times for times, _, _ in runs])
+    best_ms = np.concatenate([best for _, best, _ in runs])
+    run = np.repeat(np.arange(len(runs)), [times.size for times, _, _ in runs])
+    inside = (low_s <= time_s) & (time_s <= high_s)
+    order = np.argsort(time_s[inside], kind="stable")
+    time_s = time_s[inside][order]
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(time_s) > 0)))
+    rank = np.searchsorted(task.costs_ms, best_ms[inside][order], side="left")
+    return _Pool(
+        time_s=time_s[starts],
+        starts=starts,
+        rank=np.minimum(rank, task.costs_ms.size - 1).astype(np.float64),
+        run=run[inside][order],
+        ends_s=np.array([times[-1] for times, _, _ in runs]),
+    )
+
+
+def _best_so_far(
+    task: Task, trace: Trace | ExternalTrace, hold: bool = False
+) -> tuple[FloatArray, FloatArray, int]:
+    """Times and best cost so far from the first success on, and how many failures came before."""
+    time_s, cost_ms = trace.elapsed_s, trace.cost_ms
+    if isinstance(trace, ExternalTrace):
+        _check_costs(task, trace)
+    else:
+        hold = time_s.size == 0 or bool(time_s[-1] < task.axis_s[-1])
+    if hold:
+        time_s, cost_ms = _held(task, time_s, cost_ms)
+    best_ms = np.minimum.accumulate(cost_ms)
+    worked = np.isfinite(best_ms)
+    if not worked.any():
+        return time_s, np.full(time_s.size, task.costs_ms[-1]), 0
+    first = int(np.argmax(worked))
+    return time_s[first:], best_ms[first:], first
+
+
+def _held(task: Task, time_s: FloatArray, cost_ms: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The run, going on with evaluations that fail until the budget's end."""
+    end_s = time_s[-1] if time_s.size else 0.0
+    more = max(1, math.ceil((task.budget_s - end_s) / task.evaluation_s))
+    later_s = end_s + task.evaluation_s * np.arange(1, more + 1)
+    return np.concatenate((time_s, later_s)), np.concatenate((cost_ms, np.full(more, np.inf)))
+
+
+def _window(task: Task, runs: Sequence[tuple[FloatArray, FloatArray, int]]) -> tuple[float, float]:
+    """Where points count: the axis, widened by 0.1 + 0.25 / (evaluation indices with a point)."""
+    longest = max(first + times.size for times, _, first in runs)
+    has_point = np.zeros(longest, dtype=np.bool_)
+    for times, _, first in runs:
+        has_point[first : first + times.size] = True
+    margin = 0.1 + 0.25 / np.count_nonzero(has_point)
+    return float(task.axis_s[0] * (1 - margin)), float(task.axis_s[-1] * (1 + margin))
+
+
+def _performance(task: Task, ranks: FloatArray) -> FloatArray:
+    """P_t of rank curves, (..., 1000)."""
+    reached_ms = task.costs_ms[np.rint(ranks).astype(np.int64)]
+    performance: FloatArray = (reached_ms - task.baseline_ms) / (task.optimum_ms - task.baseline_ms)
+    return performance
+
+
+def _check_costs(task: Task, trace: ExternalTrace) -> None:
+    best_ms = float(np.min(trace.cost_ms, initial=math.inf))
+    if best_ms < 0.5 * task.optimum_ms:
+        raise TaskError(
+            f"run {trace.run!r}: costs must be milliseconds on {task.name}, whose optimum is "
+            f"{task.optimum_ms} ms, but the best is {best_ms}: check the unit and the space"
+        )
+
+
+def _failure_share(traces: Sequence[Trace | ExternalTrace]) -> float:
+    evaluations = sum(trace.cost_ms.size for trace in traces)
+    failures = sum(int(np.count_nonzero(np.isinf(trace.cost_ms))) for trace in traces)
+    return failures / evaluations if evaluations else 0.0
+
+
+def _last_improvement(task: Task, trace: Trace | ExternalTrace) -> float:
+    if not np.isfinite(trace.cost_ms).any():
+        return 0.0
+    return min(1.0, float(trace.elapsed_s[np.argmin(trace.cost_ms)]) / task.budget_s)
+
+
+def _regret(task: Task, trace: Trace | ExternalTrace) -> float:
+    best_ms = float(np.min(trace.cost_ms, initial=math.inf))
+    return min(best_ms, float(task.costs_ms[-1])) / task.optimum_ms - 1.0
+
+
+def _revisit_share(traces: Sequence[Trace | ExternalTrace]) -> float | None:
+    known = [trace for trace in traces if isinstance(trace, Trace)]
+    asks = sum(trace.asks for trace in known)
+    return sum(trace.revisits for trace in known) / asks if asks else None
+
+
+def _mean_cpu_s(traces: Sequence[Trace | ExternalTrace]) -> float | None:
+    cpu_s = [t.cpu_s for t in traces if isinstance(t, Trace) and t.cpu_s is not None]
+    return float(np.mean(cpu_s)) if cpu_s else None
+
+
+def read_traces_csv(path: Path) -> list[ExternalTrace]:
+    """Reads runs from a CSV file with the columns run, elapsed_s and cost (in ms), in any order.
+
+    A row is one evaluation; the rows of a run are in order of time and may be mixed with those of
+    other runs. An empty or ``inf`` cost is a failed configuration. Other columns are ignored.
+
+    Raises:
+        TaskError: the file cannot be read, or breaks these rules: names the line.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for line, run, elapsed_s, cost_ms in _csv_rows(path, csv.DictReader(file)):
+                run_points = points.setdefault(run, [])
+                if run_points and elapsed_s < run_points[-1][0]:
+                    raise TaskError(
+                        f"{path}: line {line}: elapsed_s must not decrease within a run, but run "
+                        f"{run!r} goes from {run_points[-1][0]} to {elapsed_s}"
+                    )
+                run_points.append((elapsed_s, cost_ms))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(f"{path}: cannot be read as a UTF-8 CSV file: {error}") from error
+    if not points:
+        raise TaskError(f"{path}: a trace needs at least one row, but the file has none")
+    return [_external_trace(run, run_points) for run, run_points in points.items()]
+
+
+def _external_trace(run: str, points: Sequence[tuple[float, float]]) -> ExternalTrace:
+    elapsed_s, cost_ms = np.array(points, dtype=np.float64).T.copy()
+    return ExternalTrace(run, elapsed_s, cost_ms)
+
+
+def _csv_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[int, str, float, float]]:
+    """(line, run, elapsed_s, cost_ms) of each row, checked one by one."""
+    header = reader.fieldnames or ()
+    missing = [column for column in _COLUMNS if column not in header]
+    if missing:
+        raise TaskError(
+            f"{path}: line 1: the header must name the columns {', '.join(_COLUMNS)}, but "
+            f"{', '.join(missing)} is missing from {list(header)}"
+        )
+    for row in reader:
+        line = reader.line_num
+        if any(row[column] is None for column in _COLUMNS):
+            raise TaskError(
+                f"{path}: line {line}: a row must have {len(header)} fields, but has less"
+            )
+        elapsed_s = _number(path, line, "elapsed_s", row["elapsed_s"])
+        cost = row["cost"].strip()
+        cost_ms = _number(path, line, "cost", cost) if cost else math.inf
+        if not 0 <= elapsed_s < math.inf:
+            raise TaskError(
+                f"{path}: line {line}: elapsed_s must be finite and not negative, "
+                f"but is {elapsed_s}"
+            )
+        if not cost_ms > 0:
+            raise TaskError(
+                f"{path}: line {line}: cost must be positive milliseconds, or empty or inf for a "
+                f"failed configuration, but is {cost_ms}"
+            )
+        yield line, row["run"], elapsed_s, cost_ms
+
+
+def _number(path: Path, line: int, column: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise TaskError(
+            f"{path}: line {line}: {column} must be a number, but is {text!r}"
+        ) from None
