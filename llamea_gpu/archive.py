@@ -1,0 +1,305 @@
+"""The archive of an evolution run: one SQLite file that holds everything paid for or measured.
+
+Append-only: a request is recorded before it is sent, an answer before it is parsed, a run's trace
+before it is scored, a candidate when its slot is settled. A row is never changed, so whatever a
+crash leaves behind is a prefix of the run, and resuming is replaying against it.
+
+It does not decide anything: what to ask, evaluate or keep is the evolution's business. A run folder
+may come from elsewhere: everything in it is read as numbers, text and JSON, never unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+
+from llamea_gpu.errors import ArchiveError
+from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage
+from llamea_gpu.tasks import Trace
+
+SCHEMA_VERSION = 1
+FILE_NAME = "archive.sqlite"
+MAX_TRACE_BYTES = 64 << 20  # a compressed trace from elsewhere must not unpack without bound
+
+_SCHEMA = """
+CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE calls (
+    request_id TEXT PRIMARY KEY, slot INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    operator TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, messages TEXT NOT NULL,
+    requested_at TEXT NOT NULL, UNIQUE (slot, attempt));
+CREATE TABLE answers (
+    request_id TEXT PRIMARY KEY REFERENCES calls, text TEXT NOT NULL, model TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, estimated INTEGER NOT NULL,
+    finish_reason TEXT, created TEXT NOT NULL, elapsed_s REAL, lost_attempts INTEGER NOT NULL,
+    problem TEXT);
+CREATE TABLE evaluations (
+    slot INTEGER NOT NULL, attempt INTEGER NOT NULL, space TEXT NOT NULL, repeat INTEGER NOT NULL,
+    seed TEXT NOT NULL, outcome TEXT NOT NULL, asks INTEGER NOT NULL, revisits INTEGER NOT NULL,
+    cpu_s REAL, error TEXT, trace BLOB NOT NULL, PRIMARY KEY (slot, attempt, space, repeat));
+CREATE TABLE candidates (
+    slot INTEGER PRIMARY KEY, document TEXT NOT NULL, settled_at TEXT NOT NULL);
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, slot INTEGER,
+    detail TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a model, with its answer when there is one.
+
+    ``problem`` is why an answer was unusable (refused, empty), None when it has text to parse.
+    """
+
+    slot: int
+    attempt: int
+    operator: str
+    request: ChatRequest
+    answer: ChatAnswer | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a run: kind, slot (None for the whole run) and details."""
+
+    at: str
+    kind: str
+    slot: int | None
+    detail: Mapping[str, object]
+
+
+class Archive:
+    """The open archive of one run. Not thread-safe: the evolution loop owns it."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._db = connection
+        self.path = path
+
+    @classmethod
+    def create(cls, folder: Path, facts: Mapping[str, str]) -> Archive:
+        """Start a run in ``folder`` (made when missing) with its unchangeable ``facts``.
+
+        Raises:
+            ArchiveError: the folder holds a run already.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE_NAME
+        connection = _connect(path)
+        with _transaction(connection):
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise ArchiveError(
+                    f"a new run needs an empty folder, but {path} holds one: "
+                    f"continue it with --resume, or name another folder"
+                )
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            rows = {**facts, "schema_version": str(SCHEMA_VERSION), "created": _now()}
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", rows.items())
+        return cls(connection, path)
+
+    @classmethod
+    def open(cls, folder: Path, *, read_only: bool = False) -> Archive:
+        """Open the run in ``folder``.
+
+        Raises:
+            ArchiveError: there is none, it is damaged, or another version of the schema wrote it.
+        """
+        path = folder / FILE_NAME
+        if not path.is_file():
+            raise ArchiveError(f"a run folder holds {FILE_NAME}, but {folder} does not: check -o")
+        try:
+            connection = _connect(path, read_only=read_only)
+            facts = dict(connection.execute("SELECT key, value FROM facts"))
+        except sqlite3.DatabaseError as error:
+            raise ArchiveError(
+                f"{path} must be an archive of this program, but SQLite says {error}: "
+                f"restore it from a copy, or start a new run"
+            ) from error
+        version = facts.get("schema_version")
+        if version != str(SCHEMA_VERSION):
+            connection.close()
+            raise ArchiveError(
+                f"{path} must have schema version {SCHEMA_VERSION}, but has {version!r}: "
+                f"open it with the version of llamea-gpu that wrote it"
+            )
+        return cls(connection, path)
+
+    def close(self) -> None:
+        """Close the file; committed rows are safe without it."""
+        self._db.close()
+
+    # facts
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What was fixed when the run was created."""
+        return dict(self._db.execute("SELECT key, value FROM facts ORDER BY key"))
+
+    # calls and answers
+
+    def record_call(self, slot: int, attempt: int, operator: str, request: ChatRequest) -> None:
+        """Record that ``request`` is about to be sent (again after a crash: no second row)."""
+        messages = json.dumps([[m.role, m.content] for m in request.messages])
+        row = (request.request_id, slot, attempt, operator, request.key, request.model, messages)
+        with _transaction(self._db):
+            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?)", (*row, _now()))
+
+    def record_answer(
+        self, request_id: str, answer: ChatAnswer, problem: str | None = None
+    ) -> None:
+        """Commit an answer, before anything looks into it."""
+        usage = answer.usage
+        row = (
+            *(request_id, answer.text, answer.model, usage.prompt_tokens, usage.completion_tokens),
+            *(int(usage.estimated), answer.finish_reason, answer.created, answer.elapsed_s),
+            *(answer.lost_attempts, problem),
+        )
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+
+    def call(self, slot: int, attempt: int) -> Call | None:
+        """The call of this attempt, or None when it was never made."""
+        return next(self._calls("WHERE slot = ? AND attempt = ?", (slot, attempt)), None)
+
+    def calls(self) -> list[Call]:
+        """Every call, by slot and attempt."""
+        return list(self._calls("", ()))
+
+    def _calls(self, where: str, parameters: tuple[int, ...]) -> Iterator[Call]:
+        query = (
+            "SELECT c.slot, c.attempt, c.operator, c.request_id, c.model, c.messages, a.text, "  # noqa: S608
+            "a.model, a.prompt_tokens, a.completion_tokens, a.estimated, a.finish_reason, "
+            "a.created, a.elapsed_s, a.lost_attempts, a.problem "
+            f"FROM calls c LEFT JOIN answers a USING (request_id) {where} ORDER BY slot, attempt"
+        )
+        for row in self._db.execute(query, parameters):
+            slot, attempt, operator, request_id, model, messages, text = row[:7]
+            request = ChatRequest(
+                request_id, model, tuple(Message(role, body) for role, body in json.loads(messages))
+            )
+            answer = None
+            if text is not None:
+                usage = Usage(row[8], row[9], bool(row[10]))
+                answer = ChatAnswer(text, row[7], usage, row[11], row[12], row[13], row[14])
+            yield Call(slot, attempt, operator, request, answer, row[15])
+
+    # evaluations
+
+    def record_trace(self, slot: int, attempt: int, space: str, repeat: int, trace: Trace) -> None:
+        """Commit one sandboxed run."""
+        row = (
+            *(slot, attempt, space, repeat, str(trace.seed), trace.outcome, trace.asks),
+            *(trace.revisits, trace.cpu_s, trace.error, _pack(trace)),
+        )
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+
+    def traces(self, slot: int, attempt: int, space: str) -> dict[int, Trace]:
+        """The runs of one attempt on one space, by repeat."""
+        query = (
+            "SELECT repeat, seed, outcome, asks, revisits, cpu_s, error, trace FROM evaluations "
+            "WHERE slot = ? AND attempt = ? AND space = ? ORDER BY repeat"
+        )
+        return {
+            row[0]: _unpack(row[7], int(row[1]), row[2], row[3], row[4], row[5], row[6])
+            for row in self._db.execute(query, (slot, attempt, space))
+        }
+
+    # candidates and events
+
+    def record_candidate(self, slot: int, document: Mapping[str, object]) -> None:
+        """Commit a settled slot; ``document`` is JSON-ready."""
+        text = json.dumps(document, sort_keys=True)
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO candidates VALUES (?, ?, ?)", (slot, text, _now()))
+
+    def candidates(self) -> dict[int, dict[str, object]]:
+        """Settled candidates' documents by slot (seed programs have negative slots)."""
+        rows = self._db.execute("SELECT slot, document FROM candidates ORDER BY slot")
+        return {slot: json.loads(document) for slot, document in rows}
+
+    def record_event(self, kind: str, slot: int | None = None, **detail: object) -> None:
+        """Append to the run's diary."""
+        row = (_now(), kind, slot, json.dumps(detail, sort_keys=True))
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO events (at, kind, slot, detail) VALUES (?,?,?,?)", row)
+
+    def events(self) -> list[Event]:
+        """The run's diary, oldest first."""
+        rows = self._db.execute("SELECT at, kind, slot, detail FROM events ORDER BY number")
+        return [Event(at, kind, slot, json.loads(detail)) for at, kind, slot, detail in rows]
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    # isolation_level=None: transactions are ours alone, begun and ended in _transaction.
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
+    connection.isolation_level = None
+    if not read_only:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _pack(trace: Trace) -> bytes:
+    columns = (
+        np.asarray(trace.rows, "<i4"),
+        np.asarray(trace.elapsed_s, "<f8"),
+        np.asarray(trace.cost_ms, "<f8"),
+    )
+    return zlib.compress(b"".join(column.tobytes() for column in columns))
+
+
+def _unpack(
+    blob: bytes,
+    seed: int,
+    outcome: str,
+    asks: int,
+    revisits: int,
+    cpu_s: float | None,
+    error: str | None,
+) -> Trace:
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(blob, MAX_TRACE_BYTES)
+    if inflater.unconsumed_tail or len(data) % 20:
+        raise ArchiveError(
+            f"a trace must hold 20 bytes an evaluation and at most {MAX_TRACE_BYTES}, but one "
+            f"has {len(data)}: the archive is damaged, restore it from a copy"
+        )
+    n = len(data) // 20
+    return Trace(
+        rows=np.frombuffer(data, "<i4", n),
+        elapsed_s=np.frombuffer(data, "<f8", n, 4 * n),
+        cost_ms=np.frombuffer(data, "<f8", n, 12 * n),
+        outcome=outcome,
+        asks=asks,
+        revisits=revisits,
+        seed=seed,
+        cpu_s=cpu_s,
+        error=error,
+    )

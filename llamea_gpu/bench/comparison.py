@@ -1,0 +1,73 @@
+"""Runs several searchers on the same tasks with the same seeds and scores them side by side.
+
+A searcher that fails on a run keeps the trace it has (what a user would be left with), and the
+failure is counted. Nothing is ranked away: every searcher asked for is in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.scoring import Score, aggregate, score_space
+from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.tasks import Task, run_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One searcher's result: its score, and how many of its runs did not end in order."""
+
+    searcher: str
+    score: Score
+    runs: int
+    failed_runs: int
+
+
+def compare(
+    searchers: Sequence[SearcherSource],
+    tasks: Sequence[Task],
+    sandbox: Sandbox,
+    *,
+    repeats: int,
+    seed: int,
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Standing]:
+    """Standings of ``searchers``, best P first.
+
+    Seeds are paired: repeat r on a space has the same seed for every searcher. ``progress`` is
+    told (runs done, runs in all).
+    """
+    futures = {
+        (searcher.name, index, repeat): sandbox.submit(
+            Job(
+                source=searcher.source,
+                class_name=searcher.class_name,
+                hyperparameters=dict(searcher.hyperparameters),
+                task=task,
+                seed=run_seed(seed, task.recording.info.name, repeat),
+                limits=limits or Limits(),
+            )
+        )
+        for searcher in searchers
+        for index, task in enumerate(tasks)
+        for repeat in range(repeats)
+    }
+    standings = []
+    done = 0
+    for searcher in searchers:
+        scores, failed = [], 0
+        for index, task in enumerate(tasks):
+            traces = []
+            for repeat in range(repeats):
+                traces.append(futures[searcher.name, index, repeat].result())
+                done += 1
+                if progress:
+                    progress(done, len(futures))
+            failed += sum(trace.outcome not in ("budget", "finished") for trace in traces)
+            scores.append(score_space(task, traces))
+        total = aggregate(scores)
+        standings.append(Standing(searcher.name, total, repeats * len(tasks), failed))
+    return sorted(standings, key=lambda standing: -standing.score.p)

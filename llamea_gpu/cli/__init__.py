@@ -1,0 +1,56 @@
+"""The command line: arguments in, text or JSON out. Nothing is decided or computed here."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from llamea_gpu import __version__
+from llamea_gpu.cli import doctor, evolve, exchange, measure, runs, spaces
+from llamea_gpu.errors import LlameaGpuError
+
+app = typer.Typer(
+    name="llamea-gpu",
+    help="Generate, score and use LLM-written optimizers for GPU-kernel autotuning.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # locals may hold what must not be printed
+    add_completion=False,
+)
+app.add_typer(spaces.app, name="spaces")
+app.add_typer(runs.app, name="runs")
+app.add_typer(exchange.app, name="exchange")
+app.command("run")(measure.run)
+app.command("score")(measure.score)
+app.command("bench")(measure.bench)
+app.command("evolve")(evolve.evolve)
+app.command("doctor")(doctor.doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"llamea-gpu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(  # noqa: ARG001 - the callback does the work
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Generate, score and use LLM-written optimizers for GPU-kernel autotuning."""
+
+
+def main() -> None:
+    """Entry point: a known error becomes one message and exit status 2."""
+    try:
+        app()
+    except LlameaGpuError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        sys.exit(2)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,136 @@
+"""``llamea-gpu evolve``: start or continue a run."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.cli.live import RunView
+from llamea_gpu.cli.tables import generation_table, leaders_table
+from llamea_gpu.errors import SettingsError
+from llamea_gpu.evolution.session import build_problem, drive, estimate, resume, start
+from llamea_gpu.evolution.settings import EvolutionSettings, read_file, tomllib, validated
+
+
+class Route(str, Enum):
+    """Where answers come from."""
+
+    OPENAI = "openai"
+    BATCH = "batch"
+    REPLAY = "replay"
+
+
+def evolve(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.")],
+    config: Annotated[Path | None, typer.Option(help="TOML file with any settings.")] = None,
+    resume_: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
+    route: Annotated[Route | None, typer.Option(help="Where answers come from.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint.")] = None,
+    exchange: Annotated[Path | None, typer.Option(help="Folder of the batch exchange.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Recording that answers.")] = None,
+    spaces: Annotated[
+        list[str] | None, typer.Option("--space", help="Training space or split; repeatable.")
+    ] = None,
+    spaces_path: Annotated[
+        list[Path] | None, typer.Option(help="Folder with further recordings; repeatable.")
+    ] = None,
+    candidates: Annotated[int | None, typer.Option(min=1, help="Programs to ask for.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=2, help="Runs on each space.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every choice.")] = None,
+    max_usd: Annotated[float | None, typer.Option(help="Most that answers may cost.")] = None,
+    max_wall_s: Annotated[float | None, typer.Option(help="Most seconds to run.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs side by side.")] = None,
+    settings_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any setting as KEY=VALUE (VALUE in TOML); repeatable."),
+    ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe-no-sandbox", help="No isolation (disposable VMs only).")
+    ] = False,
+    estimate_only: Annotated[
+        bool, typer.Option("--estimate", help="Print what the run may cost, and stop.")
+    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines, not the live view.")] = False,
+) -> None:
+    """Evolve optimizers: ask a model, sandbox, score, breed. Everything paid for is kept."""
+    flags: dict[str, Any] = {
+        "route": route and route.value,
+        "model": model,
+        "base_url": base_url,
+        "exchange": exchange and str(exchange),
+        "replay": replay and str(replay),
+        "spaces": spaces,
+        "spaces_path": [str(folder) for folder in spaces_path or ()] or None,
+        "candidates": candidates,
+        "repeats": repeats,
+        "seed": seed,
+        "max_usd": max_usd,
+        "max_wall_s": max_wall_s,
+        "workers": workers,
+        "unsafe_no_sandbox": unsafe or None,
+    }
+    fields = read_file(config) if config else {}
+    fields.update({name: value for name, value in flags.items() if value is not None})
+    fields.update(_assignments(settings_ or []))
+    console = Console()
+    if resume_:
+        archive, settings = resume(output, fields)
+    else:
+        settings = validated(fields)
+        if estimate_only:
+            console.print(estimate(settings, build_problem(settings)), highlight=False)
+            return
+        archive = start(output, settings)
+    with closing(archive):
+        _run(output, archive, settings, console, plain=plain or not console.is_terminal)
+
+
+def _assignments(items: list[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` pairs; a VALUE that is not TOML counts as a string."""
+    fields: dict[str, Any] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise SettingsError(f"--set must be KEY=VALUE, got {item!r}")
+        try:
+            fields[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            fields[name] = text
+    return fields
+
+
+def _run(
+    folder: Path, archive: Archive, settings: EvolutionSettings, console: Console, *, plain: bool
+) -> None:
+    if settings.unsafe_no_sandbox:
+        warning = "generated code runs without isolation: it can read and change this machine"
+        Console(stderr=True).print(f"[bold red]WARNING:[/] {warning}")
+    try:
+        with RunView(settings, console, plain=plain) as view:
+            outcome = drive(folder, archive, settings, view)
+    except KeyboardInterrupt:
+        console.print(
+            f"stopped; everything paid for is kept. Go on with: "
+            f"llamea-gpu evolve -o {folder} --resume"
+        )
+        raise typer.Exit(130) from None
+    console.print(generation_table(outcome.population, settings.offspring))
+    console.print(leaders_table(outcome.population))
+    best = outcome.population.best()
+    if best is not None and best.program is not None:
+        path = folder / "best.py"
+        path.write_text(best.program.source, encoding="utf-8")
+        (folder / "best.json").write_text(
+            json.dumps(best.to_document(), indent=1), encoding="utf-8"
+        )
+        console.print(f"best: {best.identifier}, written to {path}", highlight=False)
+    if outcome.reason != "complete":
+        console.print(f"stopped early: {outcome.reason}", highlight=False)

@@ -1,0 +1,41 @@
+"""``llamea-gpu exchange``: the batch exchange by hand: what is asked, and handing in answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llamea_gpu.cli.options import AsJson
+from llamea_gpu.llm import BatchExchange
+
+app = typer.Typer(no_args_is_help=True, help="The folder in which requests wait for answers.")
+Folder = Annotated[Path, typer.Argument(help="Exchange folder.")]
+
+
+@app.command()
+def pending(folder: Folder, as_json: AsJson = False) -> None:
+    """List the requests that have no answer yet."""
+    waiting = BatchExchange(folder).pending()
+    typer.echo(json.dumps(waiting) if as_json else "\n".join(waiting) or "none pending")
+
+
+@app.command()
+def show(folder: Folder, request_id: str) -> None:
+    """Print a request's prompt as plain text."""
+    typer.echo(BatchExchange(folder).render_text(request_id))
+
+
+@app.command()
+def answer(
+    folder: Folder,
+    request_id: str,
+    file: Annotated[Path, typer.Argument(help="The answer's text, as the model wrote it.")],
+    model: Annotated[str, typer.Option(help="The model's name, as it gives it.")],
+) -> None:
+    """Hand in an answer that was produced by other means."""
+    text = file.read_text(encoding="utf-8")
+    BatchExchange(folder).submit_answer(request_id, text, model)
+    typer.echo(f"{request_id}: {len(text)} characters by {model}")

@@ -1,0 +1,116 @@
+"""What a user sees of a run: a live panel on a terminal, a line an event elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
+from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.llm import Ledger
+
+SHOWN_CANDIDATES = 10
+
+
+class RunView:
+    """Observes a run and renders it; use as a context manager around the run."""
+
+    def __init__(self, settings: EvolutionSettings, console: Console, *, plain: bool) -> None:
+        self._settings = settings
+        self._console = console
+        self._live = None if plain else Live(console=console, refresh_per_second=4)
+        self._ledger: Ledger | None = None
+        self._started = time.monotonic()
+        self._settled: list[Candidate] = []
+        self._seeds: list[Candidate] = []
+        self._stages: dict[int, str] = {}
+        self._new_this_session = 0
+
+    def __enter__(self) -> RunView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.update(self._render())
+            self._live.stop()
+
+    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
+        """Take in one event of the loop."""
+        if kind == "started":
+            self._ledger = detail["ledger"]
+        elif kind == "seed":
+            self._seeds.append(detail["candidate"])
+        elif kind == "settled" and slot is not None:
+            self._settled.append(detail["candidate"])
+            self._new_this_session += not detail["known"]
+            self._stages.pop(slot, None)
+        elif slot is not None:
+            self._stages[slot] = kind
+        if self._live:
+            self._live.update(self._render())
+        elif kind in ("seed", "settled"):
+            self._console.print(_line(detail["candidate"]), highlight=False, soft_wrap=True)
+        elif kind == "stopped" and detail["reason"] != "complete":
+            self._console.print(f"stopped: {detail['reason']}", highlight=False)
+
+    def _render(self) -> Panel:
+        total = self._settings.candidates
+        scored = [c for c in (*self._seeds, *self._settled) if c.p is not None]
+        best = max(scored, key=lambda c: (c.p or 0.0, -c.slot), default=None)
+        facts = Table.grid(padding=(0, 2))
+        facts.add_row("generation", str(len(self._settled) // self._settings.offspring))
+        facts.add_row("candidates", f"{len(self._settled)} of {total}")
+        if best is not None:
+            facts.add_row("best", f"{best.identifier}  P {best.p:.3f} ± {best.standard_error:.3f}")
+        stages = Counter(self._stages.values())
+        facts.add_row("in flight", ", ".join(f"{n} {name}" for name, n in sorted(stages.items())))
+        kinds = Counter(c.kind for c in self._settled if c.status == FAILED)
+        facts.add_row("failed", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()) or "-")
+        if self._ledger is not None:
+            facts.add_row("tokens", self._ledger.describe())
+        facts.add_row("time", self._time_left(total))
+        table = Table(expand=True)
+        for column in ("candidate", "operator", "P ± s.e.", "idea or failure"):
+            table.add_column(column, no_wrap=column != "idea or failure")
+        for candidate in self._settled[-SHOWN_CANDIDATES:]:
+            table.add_row(*_cells(candidate))
+        return Panel(Group(facts, table), title="llamea-gpu evolve")
+
+    def _time_left(self, total: int) -> str:
+        elapsed = time.monotonic() - self._started
+        text = f"{elapsed:.0f} s"
+        if self._new_this_session:
+            left = elapsed / self._new_this_session * (total - len(self._settled))
+            text += f", about {left:.0f} s left"
+        return text
+
+
+def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
+    if candidate.p is not None:
+        score = f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"
+    else:
+        score = "stopped early" if candidate.status == PARTIAL else "failed"
+    idea = candidate.program.idea if candidate.program else ""
+    text = f"{candidate.kind}: {_first_line(candidate.message)}" if candidate.kind else idea
+    return candidate.identifier, candidate.operator, score, text.replace("[", r"\[")
+
+
+def _line(candidate: Candidate) -> str:
+    name, operator, score, text = _cells(candidate)
+    return f"{name:>4}  {operator:10}  {score:15}  {text}" if candidate.slot >= 0 else (
+        f"seed  {operator:24}  {score}"
+    )
+
+
+def _first_line(message: str) -> str:
+    lines = [line for line in message.strip().splitlines() if line.strip()]
+    # The last line of a traceback says what happened.
+    return lines[-1].strip() if lines else ""

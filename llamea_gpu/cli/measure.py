@@ -1,0 +1,207 @@
+"""``llamea-gpu run``, ``score`` and ``bench``: one run, anybody's traces, several searchers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from llamea_gpu.bench import Standing, compare
+from llamea_gpu.cli.options import AsJson, Clock, SpacesPath, Unsafe, Workers, search_path
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.evolution.session import build_tasks, load_recordings
+from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
+from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.tasks import Task, Trace
+
+CpuLimit = Annotated[float, typer.Option(min=0.1, help="CPU seconds a run may take.")]
+Seed = Annotated[int, typer.Option(help="The run depends on it alone.")]
+
+
+def _task(space: str, clock: str, spaces_path: list[Path] | None) -> Task:
+    return build_tasks(load_recordings((space,), search_path(spaces_path)), clock)[0]
+
+
+def run(
+    searcher: Annotated[str, typer.Argument(help="A name, FILE.py[:Class], with ?key=value&...")],
+    space: Annotated[str, typer.Option(help="Recording to tune.")],
+    seed: Seed = 1,
+    clock: Clock = "",
+    cpu_limit: CpuLimit = 10.0,
+    spaces_path: SpacesPath = None,
+    unsafe: Unsafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a searcher once on a recording, in the sandbox, and print the trace."""
+    task = _task(space, clock, spaces_path)
+    source = resolve(searcher)
+    job = Job(
+        source=source.source,
+        class_name=source.class_name,
+        hyperparameters=dict(source.hyperparameters),
+        task=task,
+        seed=seed,
+        limits=Limits(cpu_s=cpu_limit),
+    )
+    with Sandbox.open(workers=1, unsafe=unsafe) as sandbox:
+        trace = sandbox.run(job)
+    if as_json:
+        typer.echo(json.dumps(_trace_document(source.name, task, trace, sandbox.level), indent=1))
+    else:
+        _print_trace(task, trace)
+    if trace.error:
+        raise SearcherError(f"{source.name} failed on {task.recording.info.name}:\n{trace.error}")
+
+
+def _trace_document(name: str, task: Task, trace: Trace, level: int) -> dict[str, Any]:
+    """The run as JSON. Only ``host`` depends on the machine."""
+    space = task.recording.space
+    return {
+        "searcher": name,
+        "space": task.recording.info.name,
+        "clock": task.clock.name,
+        "seed": trace.seed,
+        "budget_s": task.budget_s,
+        "optimum_ms": task.optimum_ms,
+        "outcome": trace.outcome,
+        "asks": trace.asks,
+        "revisits": trace.revisits,
+        "trace": [
+            {
+                "elapsed_s": float(elapsed),
+                "cost_ms": float(cost) if math.isfinite(cost) else None,
+                "configuration": space.value_dict(space.configuration(int(row))),
+            }
+            for elapsed, cost, row in zip(trace.elapsed_s, trace.cost_ms, trace.rows, strict=True)
+        ],
+        "host": {"cpu_s": trace.cpu_s, "sandbox_level": level},
+    }
+
+
+def _print_trace(task: Task, trace: Trace) -> None:
+    table = Table("evaluation", "elapsed_s", "time_ms", "above optimum", title="improvements")
+    best = math.inf
+    for number, (elapsed, cost) in enumerate(
+        zip(trace.elapsed_s, trace.cost_ms, strict=True), start=1
+    ):
+        if cost < best:
+            best = float(cost)
+            excess = best / task.optimum_ms - 1
+            table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
+    Console().print(table)
+    typer.echo(
+        f"{trace.outcome}: {len(trace.rows)} evaluations in {task.budget_s:.1f} simulated s, "
+        f"{trace.revisits} revisits, own CPU {trace.cpu_s or 0:.2f} s"
+    )
+
+
+def score(
+    traces: Annotated[Path, typer.Argument(help="CSV with columns run,elapsed_s,cost.")],
+    space: Annotated[str, typer.Option(help="Recording that was tuned.")],
+    clock: Clock = "",
+    spaces_path: SpacesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score traces that anything produced; an empty or 'inf' cost is a failed configuration."""
+    task = _task(space, clock, spaces_path)
+    found = score_space(task, read_traces_csv(traces))
+    if as_json:
+        typer.echo(json.dumps(_score_document(task, found), indent=1))
+        return
+    typer.echo(
+        f"P {found.p:.3f} ± {found.standard_error:.3f} on {found.space} "
+        f"({found.runs} runs, budget {task.budget_s:.1f} s, clock {task.clock.name})"
+    )
+
+
+def _score_document(task: Task, found: SpaceScore) -> dict[str, Any]:
+    return {
+        "space": found.space,
+        "clock": task.clock.name,
+        "p": found.p,
+        "standard_error": found.standard_error,
+        "runs": found.runs,
+        "budget_s": task.budget_s,
+        "budget_evaluations": task.budget_evaluations,
+        "optimum_ms": task.optimum_ms,
+        "median_ms": task.median_ms,
+        "axis_s": [float(t) for t in task.axis_s],
+        "p_curve": [float(p) for p in found.curve],
+    }
+
+
+def bench(
+    searchers: Annotated[list[str], typer.Argument(help="Searchers to compare.")],
+    spaces: Annotated[
+        list[str] | None, typer.Option("--space", help="Recording or split; repeatable.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Runs of each searcher on a space.")] = 10,
+    seed: Seed = 1,
+    clock: Clock = "",
+    cpu_limit: CpuLimit = 10.0,
+    workers: Workers = None,
+    spaces_path: SpacesPath = None,
+    unsafe: Unsafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare searchers on recordings (default: the validation split), seeds paired."""
+    recordings = load_recordings(tuple(spaces or ("validation",)), search_path(spaces_path))
+    tasks = build_tasks(recordings, clock)
+    sources = [resolve(spec) for spec in searchers]
+    with (
+        Sandbox.open(workers=workers, unsafe=unsafe) as sandbox,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        bar = progress.add_task("runs")
+        standings = compare(
+            sources,
+            tasks,
+            sandbox,
+            repeats=repeats,
+            seed=seed,
+            limits=Limits(cpu_s=cpu_limit),
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    if as_json:
+        typer.echo(json.dumps([_standing_document(s) for s in standings], indent=1))
+    else:
+        Console().print(standings_table(standings))
+
+
+def standings_table(standings: list[Standing]) -> Table:
+    """P ± standard error by searcher and space, best first."""
+    spaces = [found.space for found in standings[0].score.spaces] if standings else []
+    table = Table("searcher", "P ± s.e.", *spaces, "own CPU s", "failed runs")
+    for standing in standings:
+        found = standing.score
+        cpu = [s.cpu_s for s in found.spaces]
+        table.add_row(
+            standing.searcher,
+            f"[bold]{found.p:.3f}[/] ± {found.standard_error:.3f}",
+            *(f"{s.p:.3f} ± {s.standard_error:.3f}" for s in found.spaces),
+            f"{sum(cpu) / len(cpu):.2f}",
+            str(standing.failed_runs) if standing.failed_runs else "-",
+        )
+    return table
+
+
+def _standing_document(standing: Standing) -> dict[str, Any]:
+    return {
+        "searcher": standing.searcher,
+        "p": standing.score.p,
+        "standard_error": standing.score.standard_error,
+        "runs": standing.runs,
+        "failed_runs": standing.failed_runs,
+        "spaces": {
+            found.space: {"p": found.p, "standard_error": found.standard_error}
+            for found in standing.score.spaces
+        },
+        "host": {"cpu_s": {found.space: found.cpu_s for found in standing.score.spaces}},
+    }

@@ -1,0 +1,37 @@
+"""Options that several commands share, and the search path they add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llamea_gpu.spaces.catalogue import search_path_from_environment
+
+SpacesPath = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--spaces-path",
+        help="Folder with further recordings; repeatable. Also: LLAMEA_GPU_SPACES.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Clock = Annotated[
+    str,
+    typer.Option(help="'sequential' or 'parallel(W)'; default: the recording's own."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Runs side by side; default: all cores.")
+]
+Unsafe = Annotated[
+    bool,
+    typer.Option(
+        "--unsafe-no-sandbox", help="Run untrusted code without isolation (disposable VMs only)."
+    ),
+]
+
+
+def search_path(folders: list[Path] | None) -> tuple[Path, ...]:
+    """``--spaces-path`` folders first, then those of the environment."""
+    return (*(folders or ()), *search_path_from_environment())

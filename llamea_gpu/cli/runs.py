@@ -1,0 +1,128 @@
+"""``llamea-gpu runs``: list, show, record."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from llamea_gpu.archive import FILE_NAME, Archive
+from llamea_gpu.cli.options import AsJson
+from llamea_gpu.cli.tables import generation_table, leaders_table, score_text
+from llamea_gpu.errors import ArchiveError
+from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.llm import Exchange, save_recording
+
+app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
+Run = Annotated[Path, typer.Argument(help="Run folder.")]
+
+
+def load_population(archive: Archive) -> Population:
+    """All settled candidates, seeds first."""
+    documents = archive.candidates()
+    return Population(tuple(Candidate.from_document(documents[slot]) for slot in documents))
+
+
+@app.command("list")
+def list_(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs under a folder."""
+    rows = []
+    for path in sorted(folder.rglob(FILE_NAME)):
+        with closing(Archive.open(path.parent, read_only=True)) as archive:
+            population = load_population(archive)
+            best = population.best()
+            rows.append(
+                {
+                    "run": str(path.parent),
+                    "created": archive.facts["created"],
+                    "candidates": sum(c.slot >= 0 for c in population.candidates),
+                    "best": best.identifier if best else None,
+                    "p": best.p if best else None,
+                }
+            )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table("run", "created", "candidates", "best", "P")
+    for row in rows:
+        p = f"{row['p']:.3f}" if row["p"] is not None else "-"
+        table.add_row(row["run"], row["created"], str(row["candidates"]), row["best"] or "-", p)
+    Console().print(table)
+
+
+@app.command()
+def show(
+    run: Run,
+    candidate: Annotated[int | None, typer.Option(help="Show one candidate (its slot).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run, or one candidate of it with its program and feedback."""
+    with closing(Archive.open(run, read_only=True)) as archive:
+        population = load_population(archive)
+        settings = EvolutionSettings.model_validate_json(archive.facts["settings"])
+        answers = [call.answer for call in archive.calls() if call.answer is not None]
+    if candidate is not None:
+        _show_candidate(_find(population, candidate), as_json=as_json)
+        return
+    if as_json:
+        documents = [c.to_document() for c in population.candidates]
+        typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": documents}))
+        return
+    console = Console()
+    console.print(generation_table(population, settings.offspring))
+    console.print(leaders_table(population))
+    failures = Counter(c.kind for c in population.candidates if c.kind)
+    console.print("failures:", ", ".join(f"{n} {k}" for k, n in failures.items()) or "none")
+    tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)
+    console.print(f"answers: {len(answers)}, {tokens:,} tokens", highlight=False)
+
+
+def _find(population: Population, slot: int) -> Candidate:
+    for found in population.candidates:
+        if found.slot == slot:
+            return found
+    slots = [c.slot for c in population.candidates]
+    raise ArchiveError(
+        f"--candidate must be a settled slot, got {slot}: "
+        + (f"this run has {min(slots)} to {max(slots)}" if slots else "this run has none yet")
+    )
+
+
+def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(candidate.to_document(), indent=1))
+        return
+    console = Console()
+    console.print(f"{candidate.identifier} {candidate.operator}: {score_text(candidate)}")
+    if candidate.message:
+        console.print(candidate.message, markup=False, highlight=False)
+    if candidate.program is not None:
+        console.print(Syntax(candidate.program.source, "python"))
+
+
+@app.command()
+def record(
+    run: Run,
+    output: Annotated[Path, typer.Option("-o", "--output", help="JSONL file to write.")],
+) -> None:
+    """Write a run's requests and answers as a recording that the replay route answers from."""
+    with closing(Archive.open(run, read_only=True)) as archive:
+        exchanges = [
+            Exchange(call.request, call.answer)
+            for call in archive.calls()
+            if call.answer is not None
+        ]
+    save_recording(output, exchanges)
+    typer.echo(f"{output}: {len(exchanges)} answers")

@@ -1,0 +1,170 @@
+"""``llamea-gpu spaces``: list, show, import, export, features."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from llamea_gpu.cli.options import AsJson, SpacesPath, search_path
+from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.spaces.features import SpaceFeatures, compute_features
+from llamea_gpu.spaces.formats import export_recording, import_recording
+from llamea_gpu.spaces.recording import STATUSES, Recording
+
+app = typer.Typer(no_args_is_help=True, help="Recorded search spaces.")
+
+
+class Format(str, Enum):
+    """Formats that a recording can be written in."""
+
+    NATIVE = "native"
+    T4 = "t4"
+    KERNEL_TUNER = "kernel-tuner"
+
+
+Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
+
+
+@app.command("list")
+def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
+    """List the recordings that a name can select."""
+    entries = list_spaces(search_path(spaces_path))
+    if as_json:
+        rows = [{"name": e.name, "split": e.split, "path": str(e.path)} for e in entries]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "split", "file")
+    for entry in entries:
+        table.add_row(entry.name, entry.split or "-", entry.path.name)
+    Console().print(table)
+
+
+@app.command()
+def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
+    """Show a recording: where it comes from, its parameters, its best configurations."""
+    summary = _summary(load_space(space, search_path(spaces_path)))
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    console = Console()
+    for key in ("name", "kernel", "device", "framework", "configurations", "exhaustive", "status"):
+        console.print(f"[bold]{key:15}[/] {summary[key]}", highlight=False)
+    for key, value in {**summary["references_ms"], "best": summary["optimum_ms"]}.items():
+        console.print(f"[bold]{key:15}[/] {value:.6g} ms", highlight=False)
+    table = Table("parameter", "values", "ordinal")
+    for parameter in summary["parameters"]:
+        values = ", ".join(str(value) for value in parameter["values"])
+        table.add_row(parameter["name"], values, "yes" if parameter["ordinal"] else "no")
+    console.print(table)
+    best = Table("time_ms", "configuration", title="best five")
+    for row in summary["best"]:
+        pairs = ", ".join(f"{name}={value}" for name, value in row["configuration"].items())
+        best.add_row(f"{row['time_ms']:.6g}", pairs)
+    console.print(best)
+
+
+def _summary(recording: Recording) -> dict[str, object]:
+    space, info = recording.space, recording.info
+    counts = np.bincount(recording.status, minlength=len(STATUSES))
+    order = np.argsort(recording.time_ms, kind="stable")[:5]
+    return {
+        "name": info.name,
+        "kernel": info.kernel,
+        "device": info.device,
+        "framework": info.framework,
+        "configurations": space.size,
+        "exhaustive": info.exhaustive,
+        "status": {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n},
+        "parallel_workers": info.parallel_workers,
+        "optimum_ms": recording.optimum_ms,
+        "references_ms": dict(info.references_ms),
+        "default_configuration": info.default_configuration and dict(info.default_configuration),
+        "arguments": [dict(argument) for argument in info.arguments],
+        "provenance": dict(info.provenance),
+        "parameters": [
+            {"name": name, "values": list(values), "ordinal": ordinal}
+            for name, values, ordinal in zip(
+                space.names, space.values, space.ordinal, strict=True
+            )
+        ],
+        "best": [
+            {
+                "time_ms": float(recording.time_ms[row]),
+                "configuration": space.value_dict(space.configuration(int(row))),
+            }
+            for row in order
+            if np.isfinite(recording.time_ms[row])
+        ],
+    }
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache, Helion trace or grid.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")],
+    t1: Annotated[Path | None, typer.Option(help="T1 file with parameters and constraints.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name; default: from the file.")] = None,
+) -> None:
+    """Convert a recording of any known format to the native one."""
+    recording, warnings = import_recording(file, t1=t1, name=name)
+    for warning in warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
+    export_recording(recording, output, Format.NATIVE.value)
+    typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
+
+
+@app.command()
+def export(
+    space: Space,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
+    to: Annotated[Format, typer.Option(help="Format.")],
+    spaces_path: SpacesPath = None,
+) -> None:
+    """Write a recording as T4, as a Kernel Tuner cache, or native."""
+    recording = load_space(space, search_path(spaces_path))
+    export_recording(recording, output, to.value)
+    typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
+
+
+@app.command()
+def features(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
+    """Describe the landscape of a recording in numbers."""
+    found = compute_features(load_space(space, search_path(spaces_path)))
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+        return
+    _print_features(found)
+
+
+def _print_features(found: SpaceFeatures) -> None:
+    console = Console()
+    for key, value in asdict(found).items():
+        if key in ("parameters", "interactions"):
+            continue
+        console.print(f"[bold]{key:28}[/] {_short(value)}", highlight=False)
+    table = Table("parameter", "values", "ordinal", "main effect")
+    for parameter in found.parameters:
+        share = f"{parameter.main_effect:.1%}"
+        kind = "yes" if parameter.ordinal else "no"
+        table.add_row(parameter.name, str(parameter.cardinality), kind, share)
+    console.print(table)
+    for first, second, share in found.interactions:
+        console.print(f"interaction {first} x {second}: {share:.1%}", highlight=False)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_short(item)}" for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return ", ".join(_short(item) for item in value)
+    return str(value)

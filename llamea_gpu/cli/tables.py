@@ -1,0 +1,63 @@
+"""Tables of an evolution run that several commands print."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.table import Table
+
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.evolution.population import Population
+
+
+def generation_table(population: Population, offspring: int) -> Table:
+    """Best so far by generation."""
+    table = Table(title="best so far by generation")
+    for column in ("generation", "candidates", "scored", "stopped early", "failed", "best so far"):
+        table.add_column(column, justify="left" if column == "best so far" else "right")
+    table.add_column("P ± s.e.")
+    best: Candidate | None = None
+    seeds = [c for c in population.candidates if c.slot < 0]
+    written = [c for c in population.candidates if c.slot >= 0]
+    groups = [("seeds", seeds)] if seeds else []
+    groups += [
+        (str(start // offspring), written[start : start + offspring])
+        for start in range(0, len(written), offspring)
+    ]
+    for name, group in groups:
+        for candidate in group:
+            if candidate.p is not None and (best is None or candidate.p > (best.p or 0.0)):
+                best = candidate
+        counts = Counter(candidate.status for candidate in group)
+        table.add_row(
+            name,
+            str(len(group)),
+            *(str(counts[status]) for status in (SCORED, PARTIAL, FAILED)),
+            best.identifier if best else "-",
+            score_text(best) if best else "-",
+        )
+    return table
+
+
+def leaders_table(population: Population, size: int = 8) -> Table:
+    """The best candidates with their P by space."""
+    leaders = population.elite(size)
+    spaces = list(leaders[0].space_p()) if leaders else []
+    table = Table("candidate", "operator", "parents", "P ± s.e.", *spaces, title="best candidates")
+    for candidate in leaders:
+        own = candidate.space_p()
+        table.add_row(
+            candidate.identifier,
+            candidate.operator if candidate.slot >= 0 else "seed",
+            " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
+            score_text(candidate),
+            *(f"{own[space]:.3f}" for space in spaces),
+        )
+    return table
+
+
+def score_text(candidate: Candidate) -> str:
+    """``P ± standard error``, or how it ended."""
+    if candidate.p is None:
+        return "stopped early" if candidate.status == PARTIAL else candidate.kind
+    return f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"

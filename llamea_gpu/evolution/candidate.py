@@ -1,0 +1,86 @@
+"""A candidate of an evolution run: its program, where it came from, how it did.
+
+Plain data with a JSON form for the archive. It does not evaluate or select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from llamea_gpu.errors import ArchiveError
+from llamea_gpu.prompting import Feedback, Program, SpaceResult
+
+SCORED = "scored"  # all training spaces and repeats
+PARTIAL = "partial"  # stopped early: it could not reach the elite any more
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One settled slot.
+
+    ``slot`` counts from 0; seed programs have negative ones. ``kind`` says how a failed candidate
+    failed (an admission kind, a run's outcome, ``duplicate``, ``refusal``, ``transport``); it is
+    empty for others. ``attempts`` is the number of model calls the slot took.
+    """
+
+    slot: int
+    generation: int
+    operator: str
+    parents: tuple[int, ...]
+    status: str
+    kind: str
+    message: str
+    attempts: int
+    model: str
+    program: Program | None
+    feedback: Feedback | None
+
+    @property
+    def p(self) -> float | None:
+        """Mean P over all training spaces; None unless fully scored."""
+        return self.feedback.p if self.status == SCORED and self.feedback else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """Bootstrap standard error of ``p``."""
+        return self.feedback.standard_error if self.status == SCORED and self.feedback else None
+
+    @property
+    def identifier(self) -> str:
+        """How prompts, tables and files name it: a seed's spec, or #slot."""
+        return self.operator if self.slot < 0 else f"#{self.slot}"
+
+    def space_p(self) -> dict[str, float]:
+        """P by space, of the spaces it was scored on."""
+        return {result.space: result.p for result in self.feedback.spaces} if self.feedback else {}
+
+    def to_document(self) -> dict[str, object]:
+        """JSON-ready form; ``from_document`` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Candidate:
+        """Rebuild from the archive.
+
+        Raises:
+            ArchiveError: the document is not a candidate's.
+        """
+        try:
+            fields = dict(document)
+            program, feedback = fields.pop("program"), fields.pop("feedback")
+            if program is not None:
+                pairs = tuple((str(name), value) for name, value in program["hyperparameters"])
+                program = Program(**{**program, "hyperparameters": pairs})
+            if feedback is not None:
+                spaces = tuple(SpaceResult(**result) for result in feedback["spaces"])
+                feedback = Feedback(**{**feedback, "spaces": spaces})
+            fields["parents"] = tuple(fields["parents"])
+            return cls(program=program, feedback=feedback, **fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(
+                f"a candidate in the archive must have this version's fields, but {error!r}: "
+                f"the archive is damaged or foreign"
+            ) from error

@@ -1,0 +1,186 @@
+"""The cascade: smoke run, a few spaces, all training spaces, stopping as soon as the rest is waste.
+
+Runs go through the sandbox and are committed to the archive one by one; scores are computed here,
+in the host, from the committed traces. It does not select, and knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.prompting import Feedback, Program, SpaceResult
+from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.scoring import SpaceScore, aggregate, score_space
+from llamea_gpu.tasks import Task, Trace, run_seed
+
+# Outcomes after which a program is not an optimizer one would ship, whatever its trace says.
+FATAL_OUTCOMES = ("error", "crashed", "protocol", "memory", "timeout")
+_FATAL_ADVICE = {
+    "crashed": "the process died (a segmentation fault, or a forbidden operation)",
+    "protocol": "the program interfered with the channel to the host",
+    "memory": "the program ran out of its memory limit",
+    "timeout": "the program passed its limit of CPU time: it must do less work per evaluation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the cascade found: a status, the kind of failure (or empty), and the feedback."""
+
+    status: str
+    kind: str
+    message: str
+    feedback: Feedback
+
+
+class Cascade:
+    """Evaluates programs on the training tasks of one run."""
+
+    def __init__(
+        self, tasks: Sequence[Task], sandbox: Sandbox, archive: Archive, settings: EvolutionSettings
+    ) -> None:
+        self._tasks = tuple(tasks)
+        self._sandbox = sandbox
+        self._archive = archive
+        self._settings = settings
+
+    async def assess(
+        self, slot: int, attempt: int, program: Program, population: Population
+    ) -> Assessment:
+        """Run ``program`` through the stages; ``population`` is what it has to keep up with.
+
+        Seed programs (negative slots) are always taken through every stage: they are the
+        references that feedback compares with.
+        """
+        repeats = self._settings.repeats
+        middle = min(self._settings.cascade_spaces, len(self._tasks))
+        stages = (
+            ("smoke", self._tasks[:1], 1),
+            ("partial", self._tasks[:middle], repeats),
+            ("full", self._tasks, repeats),
+        )
+        scores: dict[str, SpaceScore] = {}
+        for stage, tasks, count in stages:
+            found = await asyncio.gather(
+                *(self._run(slot, attempt, program, task, count) for task in tasks)
+            )
+            fatal = next((t for traces in found for t in traces if _is_fatal(t)), None)
+            if fatal is not None:
+                return _failed(stage, fatal)
+            if stage == "smoke":
+                continue
+            for task, traces in zip(tasks, found, strict=True):
+                name = task.recording.info.name
+                if name not in scores:
+                    scores[name] = await asyncio.to_thread(
+                        score_space, task, traces, self._settings.bootstrap
+                    )
+            feedback = self._feedback(stage, scores, population)
+            if stage == "partial" and slot >= 0:
+                reason = self._out_of_reach(scores, population)
+                if reason:
+                    return Assessment(PARTIAL, "", reason, feedback)
+        return Assessment(SCORED, "", "", feedback)
+
+    async def _run(
+        self, slot: int, attempt: int, program: Program, task: Task, count: int
+    ) -> list[Trace]:
+        """Repeats 0..count-1 on one task: from the archive where it has them, else measured."""
+        name = task.recording.info.name
+        known = self._archive.traces(slot, attempt, name)
+
+        async def one(repeat: int) -> Trace:
+            if repeat in known:
+                return known[repeat]
+            job = Job(
+                source=program.source,
+                class_name=program.class_name,
+                hyperparameters=dict(program.hyperparameters),
+                task=task,
+                seed=run_seed(self._settings.seed, name, repeat),
+                limits=Limits(
+                    cpu_s=self._settings.cpu_limit_s,
+                    memory_bytes=self._settings.memory_mb << 20,
+                ),
+                charge_cpu=self._settings.charge_cpu,
+            )
+            trace = await asyncio.wrap_future(self._sandbox.submit(job))
+            self._archive.record_trace(slot, attempt, name, repeat, trace)
+            return trace
+
+        return list(await asyncio.gather(*(one(repeat) for repeat in range(count))))
+
+    def _feedback(
+        self, stage: str, scores: dict[str, SpaceScore], population: Population
+    ) -> Feedback:
+        total = aggregate(tuple(scores.values()))
+        references = population.references()
+        results = tuple(
+            _space_result(score, *references.get(score.space, ("random_search", 0.0)))
+            for score in scores.values()
+        )
+        return Feedback(
+            p=total.p,
+            standard_error=total.standard_error,
+            stage=stage,
+            outcome="ok",
+            spaces=results,
+            error=None,
+        )
+
+    def _out_of_reach(self, scores: dict[str, SpaceScore], population: Population) -> str:
+        """Why this candidate cannot reach the elite, or an empty string.
+
+        Its bound: two standard errors above its scores so far, and on every remaining space the
+        best that any candidate has reached.
+        """
+        elite = population.elite(self._settings.parents)
+        if len(elite) < self._settings.parents or len(scores) == len(self._tasks):
+            return ""
+        threshold = elite[-1].p or 0.0
+        best = population.best_p_by_space()
+        bounds = [
+            scores[name].p + 2 * scores[name].standard_error if name in scores else best[name]
+            for name in (task.recording.info.name for task in self._tasks)
+        ]
+        bound = sum(bounds) / len(bounds)
+        if bound >= threshold:
+            return ""
+        return (
+            f"stopped after {len(scores)} of {len(self._tasks)} spaces: even the best known result "
+            f"on the others would give P {bound:.3f}, and the elite starts at {threshold:.3f}"
+        )
+
+
+def _is_fatal(trace: Trace) -> bool:
+    return trace.outcome in FATAL_OUTCOMES
+
+
+def _failed(stage: str, trace: Trace) -> Assessment:
+    message = trace.error or _FATAL_ADVICE.get(trace.outcome, trace.outcome)
+    feedback = Feedback(
+        p=None, standard_error=None, stage=stage, outcome=trace.outcome, spaces=(), error=message
+    )
+    return Assessment(FAILED, trace.outcome, message, feedback)
+
+
+def _space_result(score: SpaceScore, reference: str, reference_p: float) -> SpaceResult:
+    return SpaceResult(
+        space=score.space,
+        p=score.p,
+        standard_error=score.standard_error,
+        reference=reference,
+        reference_p=reference_p,
+        evaluations=score.evaluations,
+        revisit_share=score.revisit_share,
+        failure_share=score.failure_share,
+        last_improvement=score.last_improvement,
+        regret=score.regret,
+        cpu_s=score.cpu_s,
+    )

@@ -1,0 +1,207 @@
+"""A session of a run: builds what the loop needs from settings and a run folder, and drives it.
+
+It owns the order of things (lock, archive, sandbox, route, loop, and their closing). What the loop
+decides is not here, nor anything that is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llamea_gpu import __version__
+from llamea_gpu.archive import Archive
+from llamea_gpu.errors import ArchiveError, SettingsError
+from llamea_gpu.evolution.evaluation import Cascade
+from llamea_gpu.evolution.loop import Evolution, Observer, Outcome
+from llamea_gpu.evolution.settings import EvolutionSettings, continued
+from llamea_gpu.llm import ChatClient, Ledger, RouteOptions, load_prices, make_client
+from llamea_gpu.prompting import Program, PromptContext, SpaceFacts, admit, render
+from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.spaces.features import compute_features
+from llamea_gpu.spaces.recording import Recording
+from llamea_gpu.tasks import ParallelClock, Task, default_clock, make_clock
+
+# For the estimate: answers of strong models to these prompts are 200-500 lines, and most prompts
+# show one such program.
+TYPICAL_PARENT_CHARS = 12_000
+TYPICAL_ANSWER_TOKENS = 6_000
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What candidates of a run are measured on and told about."""
+
+    tasks: tuple[Task, ...]
+    facts: tuple[SpaceFacts, ...]
+
+
+def load_recordings(specs: tuple[str, ...], search_path: tuple[Path, ...]) -> list[Recording]:
+    """Recordings of ``specs``: space names, paths, or a split's name for all that it holds.
+
+    Raises:
+        UnknownSpaceError: a spec that resolves to nothing.
+        SettingsError: no spec, or two recordings of one name.
+    """
+    names: list[str] = []
+    for spec in specs:
+        if spec in SPLITS:
+            names += [entry.name for entry in list_spaces(search_path) if entry.split == spec]
+        else:
+            names.append(spec)
+    recordings = [load_space(name, search_path) for name in names]
+    found = [recording.info.name for recording in recordings]
+    if not recordings or len(set(found)) < len(found):
+        raise SettingsError(
+            f"spaces must name at least one recording and none twice, got {list(specs)} "
+            f"= {found}: see 'llamea-gpu spaces list'"
+        )
+    return recordings
+
+
+def build_tasks(recordings: list[Recording], clock: str = "") -> tuple[Task, ...]:
+    """One task a recording, under ``clock`` or each recording's own."""
+    return tuple(
+        Task.build(recording, make_clock(clock) if clock else default_clock(recording))
+        for recording in recordings
+    )
+
+
+def build_problem(settings: EvolutionSettings) -> Problem:
+    """Tasks and prompt facts of the training spaces."""
+    search_path = tuple(Path(folder) for folder in settings.spaces_path)
+    tasks = build_tasks(load_recordings(settings.spaces, search_path), settings.clock)
+    facts = tuple(
+        SpaceFacts(
+            features=compute_features(task.recording),
+            clock=task.clock.name,
+            budget_evaluations=task.budget_evaluations,
+            parallel=task.clock.workers if isinstance(task.clock, ParallelClock) else 1,
+        )
+        for task in tasks
+    )
+    return Problem(tasks, facts)
+
+
+def estimate(settings: EvolutionSettings, problem: Problem) -> str:
+    """What the run may cost, in a sentence: requests, tokens, and money where a price is known."""
+    context = PromptContext(
+        spaces=problem.facts,
+        parents=(),
+        previous_ideas=(),
+        problem=None,
+        failed_answer=None,
+        cpu_limit_s=settings.cpu_limit_s,
+    )
+    prompt = sum(map(len, render("new", context, facts=settings.prompt_facts)))
+    return build_ledger(settings).estimate(
+        requests=settings.candidates,
+        prompt_chars=prompt + TYPICAL_PARENT_CHARS,
+        completion_tokens=min(TYPICAL_ANSWER_TOKENS, settings.max_tokens),
+        model=settings.model,
+    ).describe()
+
+
+def build_ledger(settings: EvolutionSettings) -> Ledger:
+    """An empty ledger with the run's prices and caps."""
+    return Ledger(
+        load_prices(Path(settings.prices) if settings.prices else None),
+        cap_usd=settings.max_usd,
+        cap_tokens=settings.max_tokens_total,
+    )
+
+
+def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
+    """The route of the run in ``folder``."""
+    return make_client(
+        RouteOptions(
+            route=settings.route,
+            base_url=settings.base_url,
+            api_key_env=settings.api_key_env,
+            timeout_s=settings.timeout_s,
+            max_retries=settings.max_retries,
+            max_concurrency=settings.offspring,
+            exchange=Path(settings.exchange) if settings.exchange else folder / "exchange",
+            poll_s=settings.poll_s,
+            replay=Path(settings.replay),
+            strict=settings.replay_strict,
+        )
+    )
+
+
+def start(folder: Path, settings: EvolutionSettings) -> Archive:
+    """A new run in ``folder``. Relative paths are kept from where the user stands now."""
+    facts = {"settings": settings.model_dump_json(), "program_version": __version__}
+    return Archive.create(folder, facts)
+
+
+def resume(folder: Path, overrides: dict[str, Any]) -> tuple[Archive, EvolutionSettings]:
+    """The run in ``folder`` and its settings with the changeable ``overrides``."""
+    archive = Archive.open(folder)
+    recorded = archive.facts.get("settings")
+    if recorded is None:
+        raise ArchiveError(f"{archive.path} must hold the run's settings, but does not")
+    return archive, continued(recorded, overrides)
+
+
+def drive(
+    folder: Path, archive: Archive, settings: EvolutionSettings, observer: Observer | None = None
+) -> Outcome:
+    """Run (or go on) until a budget ends; everything is closed afterwards, also on Ctrl-C."""
+    with _locked(folder):
+        problem = build_problem(settings)
+        seeds = [(source, _program(source)) for source in map(resolve, settings.seed_programs)]
+        ledger = build_ledger(settings)
+        for call in archive.calls():
+            if call.answer is not None:
+                ledger.restore(call.answer.model, call.answer.usage)
+        with Sandbox.open(
+            workers=settings.workers,
+            min_level=settings.min_sandbox_level,
+            unsafe=settings.unsafe_no_sandbox,
+        ) as sandbox:
+            archive.record_event(
+                "session",
+                sandbox_level=sandbox.level,
+                version=__version__,
+                settings=settings.model_dump(mode="json"),
+            )
+            return asyncio.run(
+                _drive(folder, archive, settings, problem, seeds, ledger, sandbox, observer)
+            )
+
+
+async def _drive(
+    folder: Path,
+    archive: Archive,
+    settings: EvolutionSettings,
+    problem: Problem,
+    seeds: list[tuple[SearcherSource, Program]],
+    ledger: Ledger,
+    sandbox: Sandbox,
+    observer: Observer | None,
+) -> Outcome:
+    client = build_client(folder, settings)
+    try:
+        cascade = Cascade(problem.tasks, sandbox, archive, settings)
+        evolution = Evolution(
+            settings, archive, client, ledger, cascade, problem.facts, observer
+        )
+        outcome = await evolution.run(seeds)
+        archive.record_event("stopped", reason=outcome.reason)
+        return outcome
+    finally:
+        await client.aclose()
+
+
+def _program(source: SearcherSource) -> Program:
+    return admit(source.source)

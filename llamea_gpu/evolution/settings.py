@@ -1,0 +1,175 @@
+"""Settings of an evolution run: one flat, validated model that a TOML file or flags fill.
+
+It does not act on them. What may differ between a run and its continuation (route, workers,
+budgets) and what may not (everything the results depend on) is marked here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from llamea_gpu.errors import SettingsError
+from llamea_gpu.prompting import OPERATORS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - the same parser under its older name
+    import tomli as tomllib
+
+# Weights after the first generation. `new` stays at zero: fresh blood comes from `explore`, which
+# sees what was tried already. `repair` is never drawn: it answers failures.
+DEFAULT_OPERATORS = {
+    "refine": 4.0,
+    "explore": 2.0,
+    "crossover": 2.0,
+    "simplify": 1.0,
+    "diff-edit": 2.0,
+}
+
+# What a continuation may change, because no score or prompt depends on it.
+CHANGEABLE = frozenset(
+    {
+        *("route", "base_url", "api_key_env", "exchange", "replay", "replay_strict", "timeout_s"),
+        *("poll_s", "max_retries", "candidates", "max_usd", "max_tokens_total", "max_wall_s"),
+        *("workers", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
+    }
+)
+
+PATHS = ("exchange", "replay", "prices")
+
+
+class EvolutionSettings(BaseModel):
+    """Everything ``llamea-gpu evolve`` can be told. Field names are TOML keys and flag names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # search over programs
+    seed: int = 1
+    candidates: Annotated[int, Field(ge=1)] = 48
+    parents: Annotated[int, Field(ge=1)] = 4  # mu: the elite that breeds
+    offspring: Annotated[int, Field(ge=1)] = 8  # lambda: one generation, and slots in flight
+    operators: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=lambda: dict(DEFAULT_OPERATORS)
+    )
+    max_repairs: Annotated[int, Field(ge=0, le=10)] = 2
+    control: Literal["none", "best-of-n"] = "none"
+    seed_programs: tuple[str, ...] = (
+        "random_search",
+        "iterated_local_search",
+        "genetic_algorithm",
+        "differential_evolution",
+        "simulated_annealing",
+    )
+
+    # tasks
+    spaces: tuple[str, ...] = ("train",)
+    spaces_path: tuple[str, ...] = ()
+    clock: str = ""  # empty: each recording's own
+    repeats: Annotated[int, Field(ge=2)] = 10
+    cascade_spaces: Annotated[int, Field(ge=1)] = 2  # spaces of the second stage
+    bootstrap: Annotated[int, Field(ge=10)] = 100
+    charge_cpu: bool = False
+
+    # sandbox
+    cpu_limit_s: Annotated[float, Field(gt=0)] = 10.0
+    memory_mb: Annotated[int, Field(ge=256)] = 2048
+    workers: int | None = None
+    min_sandbox_level: Annotated[int, Field(ge=1, le=3)] = 1
+    unsafe_no_sandbox: bool = False
+
+    # model and prompts
+    route: Literal["openai", "batch", "replay"] = "openai"
+    model: str = ""
+    temperature: float | None = None
+    max_tokens: Annotated[int, Field(ge=256)] = 16_384
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    max_retries: Annotated[int, Field(ge=0)] = 5
+    exchange: str = ""  # empty: the folder "exchange" of the run
+    poll_s: Annotated[float, Field(gt=0)] = 2.0
+    replay: str = ""
+    replay_strict: bool = True
+    prices: str = ""
+    prompt_facts: bool = True
+
+    # budgets
+    max_usd: Annotated[float, Field(gt=0)] | None = None
+    max_tokens_total: Annotated[int, Field(gt=0)] | None = None
+    max_wall_s: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("operators")
+    @classmethod
+    def _known_operators(cls, weights: dict[str, float]) -> dict[str, float]:
+        drawn = [name for name in OPERATORS if name != "repair"]
+        unknown = sorted(set(weights) - set(drawn))
+        if unknown:
+            raise ValueError(f"operators must be among {drawn}, got {unknown}")
+        if sum(weights.values()) <= 0:
+            raise ValueError("at least one operator must have a weight above 0")
+        return weights
+
+    @model_validator(mode="after")
+    def _route_is_complete(self) -> EvolutionSettings:
+        if self.route == "replay" and not self.replay:
+            raise ValueError("route 'replay' needs the recording's path: replay = \"FILE\"")
+        if self.route == "openai" and not self.model:
+            raise ValueError("route 'openai' needs the model's name: model = \"NAME\"")
+        return self
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """The fields of a TOML file; relative paths in it are relative to the file.
+
+    Raises:
+        SettingsError: the file is missing or not TOML.
+    """
+    try:
+        fields = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{file} must be a readable TOML file, but: {error}") from error
+    for name in PATHS:
+        if isinstance(fields.get(name), str) and fields[name]:
+            fields[name] = str(file.parent / fields[name])
+    folders = fields.get("spaces_path")
+    if isinstance(folders, list):
+        fields["spaces_path"] = [str(file.parent / str(folder)) for folder in folders]
+    return fields
+
+
+def validated(fields: dict[str, Any]) -> EvolutionSettings:
+    """Check ``fields``; every complaint in one SettingsError."""
+    try:
+        return EvolutionSettings(**fields)
+    except ValidationError as error:
+        complaints = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
+            + ("" if item["type"] == "value_error" else f" (got {item['input']!r})")
+            for item in error.errors(include_url=False)
+        )
+        raise SettingsError(f"evolution settings break a rule: {complaints}") from None
+
+
+def continued(recorded: str, overrides: dict[str, Any]) -> EvolutionSettings:
+    """The settings of a run that goes on: as recorded (JSON), with changeable fields replaced.
+
+    Raises:
+        SettingsError: an override would change what the results so far depend on.
+    """
+    before = EvolutionSettings.model_validate_json(recorded)
+    after = validated({**before.model_dump(), **overrides})
+    changed = [
+        name
+        for name in EvolutionSettings.model_fields
+        if getattr(before, name) != getattr(after, name) and name not in CHANGEABLE
+    ]
+    if changed:
+        raise SettingsError(
+            f"a continued run keeps what its results depend on, but {changed} would change: "
+            f"drop them, or start a new run"
+        )
+    return after
