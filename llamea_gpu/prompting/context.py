@@ -1,0 +1,128 @@
+"""What the templates see: the task's facts, parents with their feedback, and what to repair.
+
+Every number that depends on the host (own CPU seconds) is written into a prompt with a leading
+"≈"; everything else is a function of recordings and seeds, so that a replayed run renders the
+same text.
+
+Not here: which parents or spaces are shown, and how a score or a feature is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from llamea_gpu.spaces.features import SpaceFeatures
+
+Operator = Literal["new", "refine", "explore", "crossover", "simplify", "diff-edit", "repair"]
+Stage = Literal["smoke", "partial", "full"]
+
+OPERATORS: tuple[Operator, ...] = (
+    "new",
+    "refine",
+    "explore",
+    "crossover",
+    "simplify",
+    "diff-edit",
+    "repair",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceFacts:
+    """One training space as the prompt describes it; the optimum's configuration is not in it.
+
+    Attributes:
+        features: what was computed from the recording.
+        clock: the task's clock, "sequential" or "parallel(w)".
+        budget_evaluations: first visits that fit into the budget, about.
+        parallel: what ``evaluate.parallel`` says; 1 with the sequential clock.
+    """
+
+    features: SpaceFeatures
+    clock: str
+    budget_evaluations: float
+    parallel: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceResult:
+    """How a candidate did on one space, means over its runs.
+
+    Attributes:
+        space: the space's name.
+        p: score, 0 = random search, 1 = the optimum at once.
+        standard_error: of ``p``.
+        reference: the best human-designed searcher on that space, and ``reference_p`` its score.
+        evaluations: first visits a run.
+        revisit_share: share of the configurations asked for that had been visited before.
+        failure_share: share of the first visits that did not compile or run.
+        last_improvement: when the best-so-far last changed, as a share of the budget.
+        regret: final best / optimum - 1; infinite when a run found nothing valid.
+        cpu_s: the candidate's own CPU seconds a run (depends on the host).
+    """
+
+    space: str
+    p: float
+    standard_error: float
+    reference: str
+    reference_p: float
+    evaluations: float
+    revisit_share: float
+    failure_share: float
+    last_improvement: float
+    regret: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What evaluation said about a candidate.
+
+    Attributes:
+        p: mean score over ``spaces``; None when nothing could be scored.
+        standard_error: of ``p``.
+        stage: how far the cascade went: a smoke run, some spaces, or all of them.
+        outcome: how its runs ended ("budget", "timeout", "error", ...).
+        spaces: one result for each space that was run.
+        error: traceback text with the candidate's line, where a run raised.
+    """
+
+    p: float | None
+    standard_error: float | None
+    stage: Stage
+    outcome: str
+    spaces: tuple[SpaceResult, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParentView:
+    """A candidate as it is shown to the model."""
+
+    identifier: str
+    idea: str
+    source: str
+    feedback: Feedback
+
+
+@dataclass(frozen=True, slots=True)
+class PromptContext:
+    """Everything a prompt is rendered from.
+
+    Attributes:
+        spaces: facts of the training spaces, the ones to be shown in detail first.
+        parents: none for "new"; what is to be changed, combined or departed from for the others.
+        previous_ideas: one-line ideas of earlier candidates, to steer away from.
+        problem: what was wrong with ``failed_answer`` ("repair" only).
+        failed_answer: the answer, or the program, that is to be repaired.
+        cpu_limit_s: CPU seconds after which a run is stopped.
+    """
+
+    spaces: tuple[SpaceFacts, ...] = ()
+    parents: tuple[ParentView, ...] = ()
+    previous_ideas: tuple[str, ...] = ()
+    problem: str | None = None
+    failed_answer: str | None = None
+    cpu_limit_s: float = 10.0

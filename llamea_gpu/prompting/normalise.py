@@ -1,0 +1,170 @@
+"""A digest of a program under which trivial rewrites are equal.
+
+Covered: comments, formatting, docstrings, annotations, the optimizer class's name, and the names
+of local variables and parameters (renamed in order of first occurrence, one function at a time).
+Not covered: the names of attributes, methods, module-level functions and hyperparameters, the
+order of statements, algebra. Two programs with equal digests do the same; the reverse is open.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+from collections.abc import Iterator
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_NAMED = (*_DEFINITIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+_DOCUMENTED = (ast.Module, ast.ClassDef, *_DEFINITIONS)
+_BUILTINS = frozenset(dir(builtins))
+_OPTIMIZER = "Optimizer"
+
+
+def program_digest(source: str, class_name: str) -> str:
+    """SHA-256 (hex) of the normalised tree; the same on every Python version from 3.10 on.
+
+    Args:
+        source: text that parses, with a tree of bounded depth (``admit`` sees to both).
+        class_name: the optimizer class, which is given a fixed name.
+    """
+    tree = ast.parse(source)
+    fixed = module_names(tree) | _keyword_names(tree) | _BUILTINS
+    for node in ast.walk(tree):
+        _drop_documentation(node)
+    for function, is_constructor in _outermost_functions(tree):
+        _rename_locals(function, fixed | (_parameters(function) if is_constructor else set()))
+    _rename(tree, {class_name: _OPTIMIZER})
+    return hashlib.sha256("".join(_dump(tree)).encode()).hexdigest()
+
+
+def module_names(tree: ast.Module) -> set[str]:
+    """Every name that the module's own scope binds: imports, functions, classes, constants."""
+    names: set[str] = set()
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        names.update(_bound_names(node))
+        if not isinstance(node, (*_DEFINITIONS, ast.ClassDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+    return names
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """Names that this node alone binds in the scope it stands in."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).split(".")[0]
+    elif isinstance(node, _NAMED) and node.name:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest
+
+
+def _keyword_names(tree: ast.Module) -> set[str]:
+    """Names passed as keywords: renaming a parameter would part it from its callers."""
+    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
+
+
+def _outermost_functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, bool]]:
+    """Functions and methods that stand in no other function; True marks a class's ``__init__``."""
+    pending: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while pending:
+        node, in_class = pending.pop()
+        if isinstance(node, FunctionNode):
+            yield node, in_class and getattr(node, "name", "") == "__init__"
+            continue
+        inside = isinstance(node, ast.ClassDef)
+        pending.extend((child, inside) for child in ast.iter_child_nodes(node))
+
+
+def _parameters(function: FunctionNode) -> set[str]:
+    return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+
+
+def _rename_locals(function: FunctionNode, fixed: set[str] | frozenset[str]) -> None:
+    """Rename what ``function`` and the functions in it bind, one to one, so meaning is kept."""
+    inner = [node for node in _preorder(function) if node is not function]
+    imported = {
+        name for node in inner if isinstance(node, ast.alias) for name in _bound_names(node)
+    }
+    mapping: dict[str, str] = {}
+    for node in inner:
+        for name in (node.arg,) if isinstance(node, ast.arg) else _bound_names(node):
+            if name not in fixed and name not in imported:
+                mapping.setdefault(name, f"v{len(mapping)}")
+    _rename(function, mapping, skip=function)
+
+
+def _rename(tree: ast.AST, mapping: dict[str, str], skip: ast.AST | None = None) -> None:
+    for node in ast.walk(tree):
+        if node is skip:
+            continue
+        if isinstance(node, ast.Name):
+            node.id = mapping.get(node.id, node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = mapping.get(node.arg, node.arg)
+        elif isinstance(node, _NAMED) and node.name:
+            node.name = mapping.get(node.name, node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            node.rest = mapping.get(node.rest, node.rest)
+        elif isinstance(node, ast.Nonlocal):
+            node.names = [mapping.get(name, name) for name in node.names]
+
+
+def _drop_documentation(node: ast.AST) -> None:
+    """Remove the docstring and the annotations that ``node`` itself carries.
+
+    Annotated assignments in a class body stay: in a dataclass they declare fields.
+    """
+    if isinstance(node, ast.arg):
+        node.annotation = None
+    elif isinstance(node, _DEFINITIONS):
+        node.returns = None
+    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+    if not isinstance(node, ast.ClassDef):
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list):
+                setattr(node, field, [_plain_assignment(statement) for statement in statements])
+
+
+def _plain_assignment(statement: ast.stmt) -> ast.stmt:
+    """``x: int = 1`` as ``x = 1``; a bare ``x: int`` only declares, and becomes ``pass``."""
+    if not isinstance(statement, ast.AnnAssign):
+        return statement
+    if statement.value is None:
+        return ast.Pass()
+    return ast.Assign(targets=[statement.target], value=statement.value)
+
+
+def _preorder(node: ast.AST) -> Iterator[ast.AST]:
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(list(ast.iter_child_nodes(current))))
+
+
+def _dump(node: object) -> Iterator[str]:
+    """The tree as text: like ``ast.dump``, but empty fields are left out on every version."""
+    if isinstance(node, ast.AST):
+        yield f"{type(node).__name__}("
+        for name, value in ast.iter_fields(node):
+            if value is not None and value != [] and name not in ("ctx", "kind", "type_comment"):
+                yield f"{name}="
+                yield from _dump(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            yield from _dump(item)
+            yield ","
+        yield "]"
+    else:
+        yield repr(node)
