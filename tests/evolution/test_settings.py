@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llamea_gpu.errors import SettingsError
+from llamea_gpu.evolution.settings import continued, read_file, validated
+
+
+def test_file_and_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('route = "replay"\nreplay = "answers.jsonl"\ncandidates = 7\n')
+    settings = validated(read_file(file))
+    assert (settings.candidates, settings.offspring) == (7, 8)
+    assert settings.replay == str(tmp_path / "answers.jsonl")  # relative to the file
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model": "m", "candidates": 0}, "candidates"),
+        ({"model": "m", "candidats": 9}, "candidats"),
+        ({"model": "m", "operators": {"refine": 0.0}}, "weight above 0"),
+        ({"model": "m", "operators": {"mutate": 1.0}}, "mutate"),
+        ({"model": "m", "operators": {"repair": 1.0}}, "repair"),
+        ({"route": "replay"}, "replay"),
+        ({"route": "openai"}, "model"),
+        ({"model": "m", "repeats": "many"}, "many"),
+    ],
+)
+def test_a_broken_rule_is_named(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        validated(fields)
+
+
+def test_not_toml(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("candidates = = 7")
+    with pytest.raises(SettingsError, match="TOML"):
+        read_file(file)
+    with pytest.raises(SettingsError, match="readable"):
+        read_file(tmp_path / "absent.toml")
+
+
+def test_a_continued_run_may_change_budgets_but_not_what_results_depend_on() -> None:
+    recorded = validated({"model": "m"}).model_dump_json()
+    assert continued(recorded, {"candidates": 99, "workers": 1}).candidates == 99
+    with pytest.raises(SettingsError, match="repeats"):
+        continued(recorded, {"repeats": 3})
