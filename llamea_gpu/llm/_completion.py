@@ -1,0 +1,135 @@
+"""Chat completions as JSON: the body of a request, and the reading of an answer.
+
+The ``openai`` and ``batch`` routes speak the same format over different carriers; both use this.
+Everything read here was written by a server and is untrusted: sizes are bounded, types checked.
+
+Not here: sockets, files, retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, TypeGuard
+
+from llamea_gpu.llm._base import ChatAnswer, ChatRequest, Usage, estimate_tokens
+
+_MAX_LABEL_CHARS = 200
+_MAX_COUNT = 1 << 53  # what every reader of JSON, and every database, can hold
+
+
+class NotACompletionError(ValueError):
+    """Valid JSON that is not a chat completion; the message says in what way."""
+
+
+def request_body(request: ChatRequest, *, limit_field: str) -> dict[str, Any]:
+    """The JSON body of a chat-completions request.
+
+    ``limit_field`` is the field for ``max_tokens``: OpenAI's newer models accept only
+    ``max_completion_tokens``, many other servers know only ``max_tokens``.
+    """
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+    }
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        body[limit_field] = request.max_tokens
+    if request.response_schema is not None:
+        schema = {"name": "answer", "strict": True, "schema": dict(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body
+
+
+def parse_completion(
+    body: object, *, fallback_model: str, prompt_tokens: int, elapsed_s: float | None
+) -> ChatAnswer:
+    """Read a chat completion.
+
+    Args:
+        body: decoded JSON.
+        fallback_model: named when the server names no model.
+        prompt_tokens: the estimate used when the server reports no usage.
+        elapsed_s: wall time, passed through.
+
+    Raises:
+        NotACompletionError: ``body`` is something else.
+    """
+    if not isinstance(body, Mapping):
+        raise NotACompletionError(f"a JSON object is needed, but got {_kind(body)}")
+    choices = body.get("choices")
+    if not isinstance(choices, list):
+        raise NotACompletionError(
+            f"the list 'choices' is missing; the fields are {sorted(map(str, body))[:10]}"
+        )
+    text, finish_reason = _first_choice(choices)
+    model = body.get("model")
+    return ChatAnswer(
+        text=text,
+        model=_label(model) if isinstance(model, str) and model else fallback_model,
+        usage=_usage(body.get("usage"), text, prompt_tokens),
+        finish_reason=finish_reason,
+        created=_created(body.get("created")),
+        elapsed_s=elapsed_s,
+    )
+
+
+def _first_choice(choices: list[object]) -> tuple[str, str | None]:
+    """Text and finish reason; a refusal is reported as the finish reason "refusal"."""
+    if not choices:
+        return "", None
+    choice = choices[0]
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+        raise NotACompletionError("the first of 'choices' has no 'message'")
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal:
+        return _well_formed(refusal), "refusal"
+    reason = choice.get("finish_reason")
+    return _text(message.get("content")), _label(reason) if isinstance(reason, str) else None
+
+
+def _text(content: object) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return _well_formed(content)
+    if isinstance(content, list):  # content parts, as some gateways send them
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return _well_formed("".join(part for part in parts if isinstance(part, str)))
+    raise NotACompletionError(f"the message's content must be text, but is {_kind(content)}")
+
+
+def _usage(reported: object, text: str, prompt_tokens: int) -> Usage:
+    if isinstance(reported, Mapping):
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if _is_count(prompt) and _is_count(completion):
+            return Usage(prompt, completion)
+    return Usage(prompt_tokens, estimate_tokens(text), estimated=True)
+
+
+def _created(reported: object) -> str:
+    """The server's time stamp where it is a plausible one, else the present."""
+    if _is_count(reported) and 0 < reported < 4_102_444_800:  # year 2100
+        moment = datetime.fromtimestamp(reported, timezone.utc)
+    else:
+        moment = datetime.now(timezone.utc)
+    return moment.isoformat(timespec="seconds")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+
+
+def _label(text: str) -> str:
+    return _well_formed(text[:_MAX_LABEL_CHARS])
+
+
+def _well_formed(text: str) -> str:
+    """JSON can smuggle in lone surrogates, which no database or file would then accept."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,232 @@
+"""The ``batch`` route: requests and answers are files in a folder.
+
+``FOLDER/requests/*.jsonl`` holds requests in the input format of OpenAI's Batch API, one file
+each; ``FOLDER/answers/*.jsonl`` is where answers in that API's output format are picked up as they
+appear, in any file and any order. Whoever answers (the Batch API, a cluster job, a person) needs
+nothing of this package: ``cat requests/*.jsonl`` is a batch.
+
+A request is a whole file before it is waited for, and ``custom_id`` is its ``request_id``: after a
+crash the same request finds its file, is not written again, and takes the answer that may be there
+already. The first good answer to a request counts. An error in place of an answer fails the
+request until a good one appears.
+
+Not here: uploading to a provider. Two processes that ask in one folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from llamea_gpu.errors import LLMError, SettingsError
+from llamea_gpu.llm._base import (
+    ChatAnswer,
+    ChatRequest,
+    FailedRequestError,
+    Message,
+    prompt_key,
+    require_usable,
+)
+from llamea_gpu.llm._batch_lines import (
+    file_stem,
+    format_answer,
+    format_request,
+    read_answer,
+    read_messages,
+)
+from llamea_gpu.llm._files import write_whole
+from llamea_gpu.llm._jsonl_folder import JsonlFolder, Record
+
+
+class BatchExchange:
+    """An exchange folder, seen from the side that asks and from the side that answers.
+
+    Args:
+        folder: created when missing.
+        poll_s: seconds between looks at the answers.
+        timeout_s: the longest wait for one answer; None: as long as it takes.
+
+    Raises:
+        SettingsError: the folder cannot be created or read.
+    """
+
+    def __init__(self, folder: Path, poll_s: float = 2.0, timeout_s: float | None = None) -> None:
+        if not poll_s > 0:
+            raise SettingsError(f"poll_s > 0 must hold, but got {poll_s}")
+        self.folder = folder
+        self._poll_s = poll_s
+        self._timeout_s = timeout_s
+        self._requests = JsonlFolder(folder / "requests", read_messages)
+        self._answers = JsonlFolder(folder / "answers", read_answer)
+        self._asked: dict[str, Record[tuple[Message, ...] | None]] = {}
+        self._best: dict[str, Record[ChatAnswer | str]] = {}
+        self._polled_s = time.monotonic()
+        try:
+            self._requests.folder.mkdir(parents=True, exist_ok=True)
+            self._answers.folder.mkdir(exist_ok=True)
+            self._poll()
+        except OSError as error:
+            raise SettingsError(
+                f"the exchange folder {folder} must be a folder to read and write, but: {error}"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"BatchExchange({str(self.folder)!r})"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Malformed, duplicated and unreadable lines, each said once with file and line."""
+        return self._requests.warnings + self._answers.warnings
+
+    @property
+    def foreign_answers(self) -> int:
+        """How many ids were answered that nobody asked about here; they are ignored."""
+        return sum(custom_id not in self._asked for custom_id in self._best)
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """Write the request unless it is there, and wait for its answer. See ``ChatClient``.
+
+        Cancelling the wait loses nothing: the request stays in the folder, and so does its answer.
+
+        Raises:
+            FailedRequestError: the answer is an error, or none appeared in time.
+            RejectedAnswerError: a refusal, or no text.
+            LLMError: the folder holds another prompt under this request_id.
+        """
+        self._ask(request)
+        started_s = time.monotonic()
+        while request.request_id not in self._best:
+            if self._timeout_s is not None and time.monotonic() - started_s >= self._timeout_s:
+                raise FailedRequestError(
+                    f"request {request.request_id}: no answer appeared in {self._answers.folder} "
+                    f"within {self._timeout_s:g} s. Remedy: let it be answered and resume; it "
+                    f"stays in {self._requests.folder} and is not asked twice",
+                    attempts=1,
+                    lost_attempts=0,
+                )
+            await asyncio.sleep(self._poll_s)
+            self._poll_if_due()
+        answer = _require_answer(self._best[request.request_id], request)
+        return require_usable(request.request_id, answer)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+    def pending(self) -> tuple[str, ...]:
+        """The requests without a good answer, in order of their files."""
+        self._poll()
+        return tuple(custom_id for custom_id in self._asked if not self._is_answered(custom_id))
+
+    def render_text(self, request_id: str) -> str:
+        """The prompt as plain text, for a person or a tool that answers by hand.
+
+        Raises:
+            LLMError: there is no such request.
+        """
+        record = self._asked_record(request_id)
+        return "\n\n".join(f"=== {m.role} ===\n{m.content}" for m in _prompt(record)) + "\n"
+
+    def submit_answer(self, request_id: str, text: str, model: str) -> Path:
+        """Answer a request by hand; ``model`` says who did.
+
+        Returns:
+            The file written. It states no usage, which is then estimated.
+
+        Raises:
+            LLMError: there is no such request, it has a good answer already, or ``text`` is blank.
+        """
+        self._asked_record(request_id)
+        if self._is_answered(request_id):
+            raise LLMError(
+                f"a request is answered once, but {request_id!r} has an answer in "
+                f"{self._best[request_id].place}: remove that line first to replace it"
+            )
+        if not text.strip():
+            raise LLMError(f"an answer must have text, but that to {request_id!r} is blank")
+        path = self._answers.folder / f"{file_stem(request_id)}.jsonl"
+        if path.exists():  # an error that was reported there stays on record
+            path = path.with_name(f"{path.stem}-{time.time_ns()}.jsonl")
+        write_whole(path, format_answer(request_id, text, model))
+        return path
+
+    def _ask(self, request: ChatRequest) -> None:
+        if request.request_id not in self._asked:
+            self._poll()
+        present = self._asked.get(request.request_id)
+        if present is None:
+            path = self._requests.folder / f"{file_stem(request.request_id)}.jsonl"
+            write_whole(path, format_request(request))
+            self._poll()
+        elif prompt_key(_prompt(present)) != request.key:
+            raise LLMError(
+                f"request {request.request_id!r} stands with another prompt in {present.place}, "
+                f"so its answer would not fit: use a new exchange folder, or remove that line and "
+                f"its answer"
+            )
+
+    def _poll_if_due(self) -> None:
+        """Requests that wait side by side share their looks at the folder."""
+        if time.monotonic() - self._polled_s >= self._poll_s:
+            self._poll()
+
+    def _poll(self) -> None:
+        self._polled_s = time.monotonic()
+        if self._requests.poll():
+            self._asked = {}
+            for request in self._requests.records():
+                self._asked.setdefault(request.custom_id, request)
+        if self._answers.poll():
+            self._best = {}
+            for answer in self._answers.records():
+                self._consider(answer)
+
+    def _consider(self, record: Record[ChatAnswer | str]) -> None:
+        """Keep the first good answer, or the latest error while there is no good one."""
+        if not self._is_answered(record.custom_id):
+            self._best[record.custom_id] = record
+        elif isinstance(record.value, ChatAnswer):
+            first = self._best[record.custom_id]
+            self._answers.warn(
+                f"{record.place}: a second answer to {record.custom_id!r}; the first, in "
+                f"{first.place}, counts"
+            )
+
+    def _is_answered(self, custom_id: str) -> bool:
+        best = self._best.get(custom_id)
+        return best is not None and isinstance(best.value, ChatAnswer)
+
+    def _asked_record(self, request_id: str) -> Record[tuple[Message, ...] | None]:
+        self._poll()
+        if request_id not in self._asked:
+            close = difflib.get_close_matches(request_id, self._asked, n=3)
+            hint = f"; close: {', '.join(close)}" if close else ""
+            raise LLMError(f"no request {request_id!r} in {self._requests.folder}{hint}")
+        return self._asked[request_id]
+
+
+def _prompt(record: Record[tuple[Message, ...] | None]) -> tuple[Message, ...]:
+    if record.value is None:
+        raise LLMError(
+            f"{record.place}: a request needs body.messages with role and content: remove the "
+            f"line, and the request is written again"
+        )
+    return record.value
+
+
+def _require_answer(record: Record[ChatAnswer | str], request: ChatRequest) -> ChatAnswer:
+    """The answer, with what its line left out taken from the request."""
+    answer = record.value
+    if isinstance(answer, str):
+        raise FailedRequestError(
+            f"request {request.request_id} was not answered: {answer} ({record.place}). Remedy: "
+            f"run it again and put the new answer beside this one; a good answer takes precedence",
+            attempts=1,
+            lost_attempts=0,
+        )
+    usage = answer.usage
+    if usage.estimated:
+        usage = replace(usage, prompt_tokens=request.estimated_prompt_tokens())
+    return replace(answer, usage=usage, model=answer.model or request.model)

@@ -1,0 +1,235 @@
+"""The ``openai`` route: any server that speaks OpenAI's chat completions, by the official SDK.
+
+One attempt is one non-streamed POST with a bound on its time and on its size. Failures are sorted
+into faults (``_faults``); transient ones are tried again with growing delays. The SDK's own
+retries are off, so that every attempt is known, counted and, where it may have been billed,
+reported. What a server rejects although the request can do without it (a JSON schema, a
+temperature, the name of the token limit) is left out from then on, and said in ``warnings``.
+
+Not here: streaming (an answer is read whole, and must arrive whole to be worth anything), tools,
+the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import openai
+
+from llamea_gpu.errors import SettingsError
+from llamea_gpu.llm import _faults
+from llamea_gpu.llm._base import (
+    ChatAnswer,
+    ChatRequest,
+    FailedRequestError,
+    require_usable,
+)
+from llamea_gpu.llm._completion import NotACompletionError, parse_completion
+from llamea_gpu.llm._dialect import Dialect
+from llamea_gpu.llm._faults import Fault
+from llamea_gpu.llm._secrets import Redactor, read_key
+from llamea_gpu.llm.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# An optimizer's source is some ten kilobytes; a body of this size is a runaway model.
+MAX_BODY_BYTES = 4 << 20
+
+# The SDK insists on a key; local servers do not.
+_NO_KEY = "none"
+
+
+class OpenAIClient:
+    """A client of one OpenAI-compatible server.
+
+    Args:
+        base_url: e.g. "http://127.0.0.1:8000/v1"; None: OpenAI, or what OPENAI_BASE_URL says.
+        api_key_env: the environment variable that holds the key. Servers given by ``base_url``
+            may do without.
+        timeout_s: the longest one attempt may take, from connecting to the answer's last byte.
+        retries: how often to try again.
+        max_concurrency: requests under way at once. A request keeps its place while it waits for
+            a retry: a server in trouble is not offered more.
+        rng: jitter for the delays; None: no jitter.
+        sleep: waits the seconds it is given.
+        max_body_bytes: the largest body that is read.
+
+    Raises:
+        SettingsError: a base_url that carries credentials, an unusable key, or no key for OpenAI.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        *,
+        timeout_s: float = 300.0,
+        retries: RetryPolicy | None = None,
+        max_concurrency: int = 8,
+        rng: np.random.Generator | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        if max_concurrency < 1 or not timeout_s > 0:
+            raise SettingsError(
+                "max_concurrency >= 1 and timeout_s > 0 must hold, but got "
+                f"(max_concurrency={max_concurrency}, timeout_s={timeout_s})"
+            )
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
+        _refuse_credentials(base_url)
+        key = read_key(api_key_env)
+        if key is None and base_url is None:
+            raise SettingsError(
+                f"OpenAI needs a key, but the environment variable {api_key_env} is not set: set "
+                f"it, or give the base_url of a server that needs none"
+            )
+        self._redact = Redactor(key or "", api_key_env)
+        self._key_variable = api_key_env
+        self._timeout_s = timeout_s
+        self._retries = retries or RetryPolicy()
+        self._places = asyncio.Semaphore(max_concurrency)
+        self._rng = rng
+        self._sleep = sleep
+        self._max_body_bytes = max_body_bytes
+        self._dialects: dict[str, Dialect] = {}
+        self._warnings: list[str] = []
+        self._sdk = openai.AsyncOpenAI(
+            api_key=key or _NO_KEY, base_url=base_url, timeout=timeout_s, max_retries=0
+        )
+
+    def __repr__(self) -> str:
+        return f"OpenAIClient(base_url={str(self._sdk.base_url)!r}, key from {self._key_variable})"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What had to be left out of requests, and for which model."""
+        return tuple(self._warnings)
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """Ask, and ask again while that can help. See :class:`ChatClient`."""
+        async with self._places:
+            answer = await self._complete(request)
+        return require_usable(request.request_id, answer)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._sdk.close()
+
+    async def _complete(self, request: ChatRequest) -> ChatAnswer:
+        lost = 0
+        for attempt in range(1, self._retries.max_retries + 2):
+            outcome = await self._attempt_in_time(request)
+            if isinstance(outcome, ChatAnswer):
+                return replace(outcome, lost_attempts=lost)
+            lost += outcome.lost
+            if not outcome.transient or attempt > self._retries.max_retries:
+                # Raised here and not where the SDK's exception was caught: that one would stay
+                # attached as the context, and it holds the request with its Authorization header.
+                raise self._failure(request, outcome, attempt, lost)
+            await self._sleep(self._retries.delay_s(attempt, outcome.retry_after_s, self._rng))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _failure(
+        self, request: ChatRequest, fault: Fault, attempts: int, lost: int
+    ) -> FailedRequestError:
+        times = "once" if attempts == 1 else f"{attempts} times"
+        # Redacted before it is shortened, since half a key would not be found.
+        problem = _faults.excerpt(self._redact(fault.problem))
+        return FailedRequestError(
+            f"request {request.request_id} to {self._sdk.base_url} (model {request.model}) "
+            f"failed, tried {times}: {problem}. Remedy: {fault.remedy}",
+            attempts=attempts,
+            lost_attempts=lost,
+        )
+
+    async def _attempt_in_time(self, request: ChatRequest) -> ChatAnswer | Fault:
+        """One attempt; the SDK's timeout bounds each read, this bounds them all together."""
+        try:
+            return await asyncio.wait_for(self._attempt(request), self._timeout_s)
+        except asyncio.TimeoutError:
+            return _faults.timeout_fault(self._timeout_s)
+
+    async def _attempt(self, request: ChatRequest) -> ChatAnswer | Fault:
+        dialect = self._dialects.setdefault(request.model, Dialect())
+        while True:
+            body = dialect.body(request)
+            try:
+                return await self._post(request, body)
+            except openai.APIStatusError as error:
+                conceded = dialect.concede(body, error)
+                if conceded is None:
+                    return _faults.status_fault(error, self._key_variable)
+                self._warn(f"{request.model}: {conceded}, since the server rejects it")
+            except openai.APITimeoutError:
+                return _faults.timeout_fault(self._timeout_s)
+            except openai.APIConnectionError as error:
+                return _faults.connection_fault(error, str(self._sdk.base_url))
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self._warnings:  # concurrent requests find the same out
+            self._warnings.append(warning)
+
+    async def _post(self, request: ChatRequest, body: dict[str, Any]) -> ChatAnswer | Fault:
+        started_s = time.perf_counter()
+        # The streamed response is the SDK's only way to bound how much of a body is read.
+        create = self._sdk.chat.completions.with_streaming_response.create
+        async with create(**body) as response:
+            chunks = bytearray()
+            try:
+                async for chunk in response.iter_bytes():
+                    chunks += chunk
+                    if len(chunks) > self._max_body_bytes:
+                        return _faults.oversized_fault(self._max_body_bytes)
+            except Exception as error:
+                # Depending on its version the SDK reads by httpx or httpx2, and lets their
+                # errors through here; whichever it is, the body did not arrive.
+                return _faults.broken_body_fault(error)
+        return self._read(bytes(chunks), request, time.perf_counter() - started_s)
+
+    def _read(self, raw: bytes, request: ChatRequest, elapsed_s: float) -> ChatAnswer | Fault:
+        text = raw.decode("utf-8", "replace")
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError):
+            return _faults.not_json_fault(text)
+        try:
+            answer = parse_completion(
+                body,
+                fallback_model=request.model,
+                prompt_tokens=request.estimated_prompt_tokens(),
+                elapsed_s=elapsed_s,
+            )
+        except NotACompletionError as error:
+            return _faults.foreign_json_fault(str(error), body)
+        # A server may echo the request's headers; the answer goes to the archive.
+        reason = answer.finish_reason
+        return replace(
+            answer,
+            text=self._redact(answer.text),
+            model=self._redact(answer.model),
+            finish_reason=None if reason is None else self._redact(reason),
+        )
+
+
+def _refuse_credentials(base_url: str | None) -> None:
+    """URLs are written to logs, archives and errors; a key must not be part of one."""
+    if base_url is None:
+        return
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError(
+            "base_url must be like http://127.0.0.1:8000/v1, with scheme and host, but it is not"
+        )
+    if parts.username or parts.password or parts.query:
+        raise SettingsError(
+            "base_url must not carry a user, password or query, since it is logged: put the key "
+            "into the environment variable that api_key_env names"
+        )

@@ -1,0 +1,92 @@
+"""Prices of models: the shipped table, a user's own, and the lookup by a model's name.
+
+Not here: cached, batch and long-prompt tariffs; the table says which way that errs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from llamea_gpu.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_SHIPPED = Path(__file__).with_name("prices.toml")
+_MILLION = Decimal(1_000_000)
+
+# "gpt-4o-mini-2024-07-18" and "claude-haiku-4-5-20251001" are dated snapshots of a priced name.
+_SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens; exact."""
+
+    input_usd: Decimal
+    output_usd: Decimal
+
+    def __post_init__(self) -> None:
+        for name, value in (("input", self.input_usd), ("output", self.output_usd)):
+            if not (isinstance(value, Decimal) and value.is_finite() and value >= 0):
+                raise SettingsError(
+                    f"a price must be a decimal number of dollars per million tokens, at least 0, "
+                    f"but {name} is {value!r}"
+                )
+
+    def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> Decimal:
+        """Dollars for so many tokens; exact."""
+        micro = prompt_tokens * self.input_usd + completion_tokens * self.output_usd
+        return micro / _MILLION
+
+
+def load_prices(path: Path | None = None) -> dict[str, Price]:
+    """Read a price table: ``path``, or the one that ships.
+
+    The format is that of ``prices.toml``. To add to the shipped table, merge the two:
+    ``{**load_prices(), **load_prices(mine)}``.
+
+    Raises:
+        SettingsError: the file cannot be read or breaks the format.
+    """
+    source = path or _SHIPPED
+    try:
+        document = tomllib.loads(source.read_text("utf-8"), parse_float=Decimal)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the price table {source} cannot be read: {error}") from error
+    models = document.get("models")
+    if not isinstance(models, Mapping):
+        raise SettingsError(f"the price table {source} must have a table [models]")
+    return {name: _price(source, name, entry) for name, entry in models.items()}
+
+
+def find_price(prices: Mapping[str, Price], model: str) -> Price | None:
+    """The price of ``model``, or of the name that it is a dated snapshot of; None when unknown."""
+    return prices.get(model) or prices.get(_SNAPSHOT.sub("", model))
+
+
+def unknown_price_message(model: str) -> str:
+    """Why dollars cannot be counted for ``model``, and how to mend it."""
+    return (
+        f"dollars can be counted only for models with a known price, but {model!r} has none: add "
+        f'it to a price table as "{model}" = {{ input = DOLLARS, output = DOLLARS }} (per million '
+        f"tokens; 0 for a local server) under [models] and name that file in the settings"
+    )
+
+
+def _price(source: Path, name: str, entry: object) -> Price:
+    if not isinstance(entry, Mapping) or set(entry) != {"input", "output"}:
+        raise SettingsError(
+            f"{source}: the entry of {name!r} must be {{ input = …, output = … }}, but is {entry!r}"
+        )
+    values = [entry["input"], entry["output"]]
+    if any(isinstance(value, bool) or not isinstance(value, int | Decimal) for value in values):
+        raise SettingsError(f"{source}: the prices of {name!r} must be numbers, but are {values}")
+    return Price(Decimal(values[0]), Decimal(values[1]))

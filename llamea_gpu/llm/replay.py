@@ -1,0 +1,228 @@
+"""The ``replay`` route: answers from a recording, and nothing else.
+
+A recording is JSON lines, one exchange each: ``request_id``, ``model``, ``key``, ``messages`` and
+``answer``. A prompt is recognised by its key, so numbers marked "≈", which depend on the host, may
+differ. A prompt that is not recorded is an error that shows the nearest recorded prompt and the
+first differences: a replay that guesses would prove nothing.
+
+Not here: recording while a run goes on; whoever commits the answers can export them with
+``save_recording``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from llamea_gpu.errors import LLMError, UnseenPromptError
+from llamea_gpu.llm._base import (
+    ChatAnswer,
+    ChatRequest,
+    Message,
+    Usage,
+    mask_host_numbers,
+    prompt_key,
+    require_usable,
+)
+from llamea_gpu.llm._files import write_whole
+from llamea_gpu.llm._nearest import difference, nearest
+
+_REMEDY = "Remedy: replay with the settings and the version that recorded it, or record again"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One recorded line."""
+
+    request_id: str
+    key: str
+    messages: tuple[Message, ...]
+    answer: ChatAnswer
+
+
+class ReplayClient:
+    """Answers from the recording at ``path``.
+
+    Args:
+        path: written by :func:`save_recording`.
+        strict: False: a prompt that is not recorded gets the answer recorded under the same
+            request_id, where there is one, and ``deviations`` says so.
+
+    Raises:
+        LLMError: the file cannot be read or breaks the format; the message names the line.
+    """
+
+    def __init__(self, path: Path, strict: bool = True) -> None:
+        self._path = path
+        self._strict = strict
+        self._exchanges = load_recording(path)
+        self._by_key: dict[str, list[int]] = {}
+        self._by_name: dict[str, int] = {}
+        for index, exchange in enumerate(self._exchanges):
+            self._by_key.setdefault(exchange.key, []).append(index)
+            self._by_name.setdefault(exchange.request_id, index)
+        self._served: set[int] = set()
+        self._deviations: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"ReplayClient({str(self._path)!r}, strict={self._strict})"
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """Where a lenient replay answered another prompt than the recorded one; with the diff."""
+        return tuple(self._deviations)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The deviations."""
+        return self.deviations
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """The recorded answer to this prompt. See ``ChatClient``.
+
+        A prompt recorded several times is answered by the exchange of the same request_id, else
+        by the first one, in the recorded order, that was not served yet.
+
+        Raises:
+            UnseenPromptError: the recording has no answer left for this prompt.
+            RejectedAnswerError: the recorded answer was unusable, and still is.
+        """
+        index = self._find(request)
+        self._served.add(index)
+        return require_usable(request.request_id, self._exchanges[index].answer)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+    def _find(self, request: ChatRequest) -> int:
+        same = self._by_key.get(request.key, [])
+        fresh = [index for index in same if index not in self._served]
+        named = [i for i in same if self._exchanges[i].request_id == request.request_id]
+        # Asked again under its own name (a resumed run), an exchange is served again.
+        for index in [i for i in named if i in fresh] + named + fresh:
+            return index
+        problem = self._used_up(request, len(same)) if same else self._unseen(request)
+        if self._strict or request.request_id not in self._by_name:
+            raise UnseenPromptError(problem)
+        self._deviations.append(problem)
+        return self._by_name[request.request_id]
+
+    def _used_up(self, request: ChatRequest, recorded: int) -> str:
+        return (
+            f"request {request.request_id}: its prompt is recorded {recorded} times in "
+            f"{self._path}, and all these answers are used up. {_REMEDY}"
+        )
+
+    def _unseen(self, request: ChatRequest) -> str:
+        if not self._exchanges:
+            return f"request {request.request_id}: the recording {self._path} is empty. {_REMEDY}"
+        asked = _as_text(request.messages)
+        texts = [_as_text(exchange.messages) for exchange in self._exchanges]
+        index = nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
+        found = difference(texts[index], asked)
+        return (
+            f"request {request.request_id}: its prompt is not in {self._path}. The nearest is "
+            f"that of {self._exchanges[index].request_id}, {found.similarity:.1%} alike; the "
+            f"differences (- recorded, + asked):\n{found.diff}\n{_REMEDY}"
+        )
+
+
+def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer]]) -> None:
+    """Write a recording, atomically and in the given order; equal input gives equal bytes."""
+    write_whole(path, "".join(_to_line(request, answer) for request, answer in exchanges))
+
+
+def load_recording(path: Path) -> tuple[Exchange, ...]:
+    """Read a recording.
+
+    Raises:
+        LLMError: the file cannot be read, or a line breaks the format.
+    """
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LLMError(f"the recording {path} cannot be read: {error}") from error
+    exchanges = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                exchanges.append(_from_line(line))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                raise LLMError(
+                    f"{path}, line {number}: not a recorded exchange: {problem}. Record again, or "
+                    f"remove the line"
+                ) from error
+    return tuple(exchanges)
+
+
+def _as_text(messages: tuple[Message, ...]) -> str:
+    return "\n".join(f"[{m.role}]\n{mask_host_numbers(m.content)}" for m in messages)
+
+
+def _to_line(request: ChatRequest, answer: ChatAnswer) -> str:
+    data = {
+        "request_id": request.request_id,
+        "model": request.model,
+        "key": request.key,
+        "messages": [asdict(message) for message in request.messages],
+        "answer": asdict(answer),
+    }
+    return json.dumps(data, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _from_line(line: str) -> Exchange:
+    data = _object(json.loads(line), "the line")
+    messages = tuple(_message(_object(m, "a message")) for m in data["messages"])
+    key = prompt_key(messages)
+    if data["key"] != key:
+        raise ValueError("the key does not belong to the messages, so one of them was edited")
+    return Exchange(_text(data, "request_id"), key, messages, _answer(data["answer"]))
+
+
+def _message(data: Mapping[str, Any]) -> Message:
+    role = data["role"]
+    if role not in ("system", "user", "assistant"):
+        raise ValueError(f"the role must be system, user or assistant, but is {role!r}")
+    return Message(role, _text(data, "content"))
+
+
+def _answer(value: object) -> ChatAnswer:
+    data = _object(value, "answer")
+    usage = _object(data["usage"], "usage")
+    reason, elapsed_s = data["finish_reason"], data["elapsed_s"]
+    return ChatAnswer(
+        text=_text(data, "text"),
+        model=_text(data, "model"),
+        usage=Usage(
+            _count(usage, "prompt_tokens"),
+            _count(usage, "completion_tokens"),
+            bool(usage["estimated"]),
+        ),
+        finish_reason=None if reason is None else str(reason),
+        created=_text(data, "created"),
+        elapsed_s=None if elapsed_s is None else float(elapsed_s),
+        lost_attempts=_count(data, "lost_attempts"),
+    )
+
+
+def _object(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be an object, but is {type(value).__name__}")
+    return value
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    if not isinstance(data[name], str):
+        raise ValueError(f"{name} must be text, but is {type(data[name]).__name__}")
+    return str(data[name])
+
+
+def _count(data: Mapping[str, Any], name: str) -> int:
+    value = data[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, but is {value!r}")
+    return value

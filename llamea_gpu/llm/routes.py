@@ -1,0 +1,72 @@
+"""The three routes to a model, as settings, and the client that each setting stands for.
+
+Not here: reading settings from a file. No options hold a key, only the name of its variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llamea_gpu.llm._base import ChatClient
+from llamea_gpu.llm.batch import BatchExchange
+from llamea_gpu.llm.replay import ReplayClient
+from llamea_gpu.llm.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIOptions:
+    """The ``openai`` route; see :class:`llamea_gpu.llm.openai.OpenAIClient`."""
+
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout_s: float = 300.0
+    max_retries: int = 4
+    max_concurrency: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """The ``batch`` route; see :class:`llamea_gpu.llm.batch.BatchExchange`."""
+
+    folder: Path
+    poll_s: float = 2.0
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """The ``replay`` route; see :class:`llamea_gpu.llm.replay.ReplayClient`."""
+
+    path: Path
+    strict: bool = True
+
+
+RouteOptions = OpenAIOptions | BatchOptions | ReplayOptions
+
+
+def make_client(options: RouteOptions, rng: np.random.Generator | None = None) -> ChatClient:
+    """The client that ``options`` describe; ``rng`` varies the delays between retries.
+
+    Raises:
+        SettingsError: options that contradict a rule, or a key that is missing.
+        LLMError: a recording that cannot be read.
+    """
+    if isinstance(options, BatchOptions):
+        return BatchExchange(options.folder, options.poll_s, options.timeout_s)
+    if isinstance(options, ReplayOptions):
+        return ReplayClient(options.path, options.strict)
+    from llamea_gpu.llm.openai import OpenAIClient  # the SDK takes a second to import
+
+    return OpenAIClient(
+        options.base_url,
+        options.api_key_env,
+        timeout_s=options.timeout_s,
+        retries=RetryPolicy(max_retries=options.max_retries),
+        max_concurrency=options.max_concurrency,
+        rng=rng,
+    )
