@@ -1,0 +1,141 @@
+"""What spaces there are: those that ship, those in folders the user names, and any file.
+
+A folder may hold a ``splits.toml`` that assigns its spaces to train, validation or test. Listing
+looks at file names only; nothing is read until :func:`load_space`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.recording import Recording
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SPLITS = ("train", "validation", "test")
+_SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
+_T1_NAME = "T1.json"
+_NOT_RECORDINGS = (_T1_NAME, ".meta.jsonl", ".chat.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """A space that :func:`load_space` can load by name; ``split`` is empty when not assigned."""
+
+    name: str
+    path: Path
+    split: str
+
+
+def list_spaces(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
+    """Spaces that ship, then those under the folders of ``search_path``, each sorted by name.
+
+    A name is the file's path below its folder without the suffix; the first of a name counts.
+
+    Raises:
+        UnknownSpaceError: a folder of the search path does not exist.
+        SpaceFormatError: a ``splits.toml`` is malformed.
+    """
+    entries: dict[str, CatalogueEntry] = {}
+    for folder in (resource_dir("tuning_spaces"), *map(Path, search_path)):
+        if not folder.is_dir():
+            raise UnknownSpaceError(
+                f"a search path must name folders, but {folder} is none: mend "
+                f"LLAMEA_GPU_SPACES or the option"
+            )
+        splits = _read_splits(folder)
+        for path in sorted(folder.rglob("*")):
+            name = _space_name(folder, path)
+            if name is not None:
+                entries.setdefault(name, CatalogueEntry(name, path, splits.get(name, "")))
+    return list(entries.values())
+
+
+def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
+    """Load a recording by name, or from a path to any importable file.
+
+    A ``T1.json`` beside a JSON file is used with it. Import warnings become Python warnings.
+
+    Raises:
+        UnknownSpaceError: nothing answers to ``spec``; names close matches.
+        SpaceFormatError: the file cannot be imported.
+    """
+    path = Path(spec)
+    if not path.is_file():
+        path = _find(spec, search_path).path
+    return load_file(path)
+
+
+def load_file(path: Path) -> Recording:
+    """Load one file; see :func:`load_space`."""
+    from llamea_gpu.spaces.formats import import_recording, takes_t1
+
+    beside = path.parent / _T1_NAME
+    t1 = beside if beside.is_file() and takes_t1(path) else None
+    recording, notes = import_recording(path, t1=t1)
+    for note in notes:
+        warnings.warn(f"{path}: {note}", stacklevel=3)
+    return recording
+
+
+def search_path_from_environment() -> tuple[Path, ...]:
+    """Folders of ``LLAMEA_GPU_SPACES``, separated as in PATH."""
+    listed = os.environ.get("LLAMEA_GPU_SPACES", "")
+    return tuple(Path(part).expanduser() for part in listed.split(os.pathsep) if part)
+
+
+def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
+    entries = {entry.name: entry for entry in list_spaces(search_path)}
+    if spec in entries:
+        return entries[spec]
+    close = difflib.get_close_matches(spec, entries, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(close)}?" if close else "'spaces list' shows what there is"
+    raise UnknownSpaceError(
+        f"a space must be the name of one that ships or lies on the search path, or the path of "
+        f"a file, but got {spec!r}: {hint}"
+    )
+
+
+def _space_name(folder: Path, path: Path) -> str | None:
+    if path.name.startswith(".") or path.name.endswith(_NOT_RECORDINGS) or not path.is_file():
+        return None
+    relative = path.relative_to(folder).as_posix()
+    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
+        if relative.endswith(suffix):
+            return relative.removesuffix(suffix)
+    return None
+
+
+def _read_splits(folder: Path) -> Mapping[str, str]:
+    path = folder / "splits.toml"
+    if not path.is_file():
+        return {}
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpaceFormatError(
+            path, "the whole file", f"malformed TOML ({error})", "Mend it."
+        ) from error
+    splits = {}
+    for name, entry in document.get("spaces", {}).items():
+        split = entry.get("split") if isinstance(entry, dict) else None
+        if split not in SPLITS:
+            raise SpaceFormatError(
+                path,
+                f"spaces.{name}",
+                f"split must be one of {SPLITS}, but is {split!r}",
+                f'Write [spaces."{name}"] and split = "train".',
+            )
+        splits[name] = split
+    return splits

@@ -1,0 +1,381 @@
+"""What every file format shares: bounded reading, positions in errors, rows to recordings.
+
+Files come from strangers. Reading bounds the memory it takes, nothing is ever evaluated or
+unpickled, and a file either becomes a whole recording or a :class:`SpaceFormatError` that names
+the file, the position, the problem and the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
+from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
+from llamea_gpu.spaces.space import Value
+
+# The largest public recording (117,000 configurations) is 0.4 GB of JSON text.
+MAX_TEXT_BYTES = 1 << 30
+MAX_ROWS = 4_000_000
+_CHUNK = 1 << 20
+_T = TypeVar("_T")
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Reader(Protocol):
+    """How one text format is recognised and read."""
+
+    def recognises(self, head: str) -> bool:
+        """Whether a text that begins with ``head`` (64 kB) is of this format."""
+
+    def read(
+        self, path: Path, text: str, t1: Path | None, name: str | None
+    ) -> tuple[Recording, tuple[str, ...]]:
+        """The recording and warnings for people.
+
+        Raises:
+            SpaceFormatError: the text cannot be imported as a whole.
+        """
+
+
+def read_text(path: Path) -> str:
+    """A file's text, decompressed when it is gzip, at most 1 GiB.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: gzip that ends early or is damaged, too much text, or not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            chunks = iter(lambda: file.read(_CHUNK), b"")
+            data = b"".join(_bounded(path, _inflate(path, chunks) if compressed else chunks))
+    except OSError as error:
+        raise UnknownSpaceError(
+            f"a recording must be a readable file, but {path} is not: {error.strerror}"
+        ) from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SpaceFormatError(
+            path, f"byte {error.start}", "not UTF-8 text", "Convert it with 'iconv -t UTF-8'."
+        ) from error
+
+
+def parse_json(path: Path, text: str, line: int = 1) -> Any:
+    """Parse JSON; ``line`` is the number of the text's first line, for messages.
+
+    Raises:
+        SpaceFormatError: malformed, too deeply nested, or an object repeats a key.
+    """
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise _RepeatedKeyError(twice)
+        return made
+
+    try:
+        return json.loads(text, object_pairs_hook=distinct)
+    except json.JSONDecodeError as error:
+        position = f"line {line + error.lineno - 1} column {error.colno}"
+        ended = error.pos >= len(text.rstrip())
+        problem = "the JSON text ends early" if ended else f"malformed JSON ({error.msg})"
+        remedy = "Get the whole file again." if ended else "Mend that place or get the file again."
+        raise SpaceFormatError(path, position, problem, remedy) from error
+    except _RepeatedKeyError as error:
+        raise SpaceFormatError(
+            path,
+            f"key {error.args[0]!r}",
+            "appears twice in one object",
+            "Keep one of the two entries.",
+        ) from error
+    except (RecursionError, ValueError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SpaceFormatError(
+            path, f"from line {line}", problem, "No recording needs that: get the file again."
+        ) from error
+
+
+class Fields:
+    """Typed access to a parsed JSON object, with the position for errors."""
+
+    __slots__ = ("_mapping", "path", "position")
+
+    def __init__(self, path: Path, position: str, mapping: object) -> None:
+        self.path = path
+        self.position = position
+        if not isinstance(mapping, dict):
+            raise self.error(f"must be a JSON object, but is {_kind(mapping)}")
+        self._mapping: dict[str, Any] = mapping
+
+    def error(self, problem: str, remedy: str = "Mend that entry.") -> SpaceFormatError:
+        """A SpaceFormatError at this position."""
+        return SpaceFormatError(self.path, self.position, problem, remedy)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._mapping
+
+    def get(self, key: str) -> Any:
+        """The value, None when missing."""
+        return self._mapping.get(key)
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """A required object."""
+        return self._typed(key, dict, "a JSON object")
+
+    def sequence(self, key: str) -> list[Any]:
+        """A required array."""
+        return self._typed(key, list, "a JSON array")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string; required unless a default is given."""
+        if default is not None and self._mapping.get(key) is None:
+            return default
+        return self._typed(key, str, "a string")
+
+    def duration(self, key: str, default: float | None = None) -> float:
+        """A finite number >= 0; required unless a default is given."""
+        if default is not None and self._mapping.get(key) is None:
+            return default
+        return self.checked_duration(key, self._mapping.get(key))
+
+    def checked_duration(self, key: str, value: object) -> float:
+        """``value`` as a finite float >= 0."""
+        number = as_number(value)
+        if number is None or not number >= 0 or math.isinf(number):
+            raise self.error(f"{key} must be a finite number >= 0, but is {_kind(value)}")
+        return number
+
+    def _typed(self, key: str, kind: type[_T], described: str) -> _T:
+        if key not in self._mapping:
+            raise self.error(f"{key!r} is missing")
+        value: object = self._mapping[key]
+        if not isinstance(value, kind):
+            raise self.error(f"{key!r} must be {described}, but is {_kind(value)}")
+        return value
+
+
+class RowCollector:
+    """Gathers measured configurations one by one, then makes the recording."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self._path = path
+        self._names = tuple(names)
+        self._positions: list[str] = []
+        self._configurations: list[tuple[Value, ...]] = []
+        self._columns: list[tuple[float, float, float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._configurations)
+
+    def add(
+        self,
+        fields: Fields,
+        configuration: Mapping[str, Any],
+        time_ms: float,
+        seconds: tuple[float, float],
+        status: str,
+    ) -> None:
+        """One row; ``seconds`` are those to compile and those to benchmark."""
+        if len(self._configurations) >= MAX_ROWS:
+            raise fields.error(f"more than {MAX_ROWS} configurations", "Split the recording.")
+        try:
+            row = tuple([configuration[name] for name in self._names])
+            hash(row)
+        except KeyError as error:
+            raise fields.error(f"the parameter {error.args[0]!r} has no value") from None
+        except TypeError:
+            raise fields.error("a parameter's value is a list or an object") from None
+        if len(configuration) > len(self._names):
+            extra = sorted(set(configuration) - set(self._names))
+            raise fields.error(f"has parameters that the space does not have: {extra}")
+        self._positions.append(fields.position)
+        self._configurations.append(row)
+        self._columns.append((time_ms, *seconds, STATUSES.index(status)))
+
+    @property
+    def configurations(self) -> list[tuple[Value, ...]]:
+        """The configurations as values, in the order added."""
+        return self._configurations
+
+    def position(self, row: int) -> str:
+        """Where in the file the row came from."""
+        return self._positions[row]
+
+    def derived_values(self) -> tuple[tuple[Value, ...], ...]:
+        """Each parameter's values as they occur, in canonical order."""
+        columns = zip(*self._configurations, strict=True)
+        return tuple(canonical_order(set(column)) for column in columns)
+
+    def indices(self, values: Sequence[Sequence[Value]]) -> list[list[int]]:
+        """Rows as value indices; SpaceFormatError for a value that is not in ``values``."""
+        places = [{v: i for i, v in enumerate(vs)} for vs in values]
+        try:
+            return [
+                [place[v] for place, v in zip(places, row, strict=True)]
+                for row in self._configurations
+            ]
+        except KeyError:
+            pass
+        for position, row in zip(self._positions, self._configurations, strict=True):
+            for name, place, value in zip(self._names, places, row, strict=True):
+                if value not in place:
+                    raise SpaceFormatError(
+                        self._path,
+                        position,
+                        f"{name} = {value!r} is not among the declared values",
+                        "Declare it or leave the configuration out.",
+                    )
+        raise AssertionError("a value was missing a moment ago")
+
+    def build(self, values: Sequence[Sequence[Value]], info: RecordingInfo) -> Recording:
+        """The recording of everything added."""
+        if not self._configurations:
+            raise SpaceFormatError(
+                self._path, "the whole file", "no configuration was measured", "Record some first."
+            )
+        seen: dict[tuple[Value, ...], int] = {}
+        for i, row in enumerate(self._configurations):
+            if seen.setdefault(row, i) != i:
+                raise SpaceFormatError(
+                    self._path,
+                    self._positions[i],
+                    f"the same configuration as {self._positions[seen[row]]}",
+                    "Keep one of the two.",
+                )
+        time_ms, compile_s, benchmark_s, status = zip(*self._columns, strict=True)
+        with format_errors(self._path):
+            return Recording.from_rows(
+                self._names,
+                values,
+                self.indices(values),
+                time_ms,
+                compile_s,
+                benchmark_s,
+                status,
+                info,
+            )
+
+
+@contextmanager
+def format_errors(path: Path, position: str = "the whole file") -> Iterator[None]:
+    """Turn a SpaceError about content into a SpaceFormatError about a file."""
+    try:
+        yield
+    except SpaceFormatError:
+        raise
+    except SpaceError as error:
+        raise SpaceFormatError(path, position, str(error), "Mend the file.") from error
+
+
+def canonical_order(values: set[Value]) -> tuple[Value, ...]:
+    """None, then bools, numbers ascending, strings: the order when a file declares none."""
+
+    def rank(value: Value) -> tuple[int, float, str]:
+        if value is None:
+            return (0, 0.0, "")
+        if isinstance(value, bool):
+            return (1, float(value), "")
+        if isinstance(value, int | float):
+            return (2, value, "")
+        return (3, 0.0, str(value))
+
+    return tuple(sorted(values, key=rank))
+
+
+def as_number(value: object) -> float | None:
+    """A JSON number as a float; None for anything else, NaN included."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf
+    return None if math.isnan(number) else number
+
+
+def default_name(path: Path) -> str:
+    """Folder and stem: ``convolution/A100_T4.json.gz`` is called ``convolution-A100``."""
+    stem = path.name
+    for suffix in (".gz", ".jsonl", ".json", ".trace", "_T4"):
+        stem = stem.removesuffix(suffix)
+    folder = path.resolve().parent.name
+    return f"{folder}-{stem}" if folder else stem
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(temporary))
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class _RepeatedKeyError(Exception):
+    """Carries the key out of the JSON decoder."""
+
+
+def _kind(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '…'}"
+
+
+def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    total = 0
+    for chunk in chunks:
+        total += len(chunk)
+        if total > MAX_TEXT_BYTES:
+            raise SpaceFormatError(
+                path,
+                f"byte {total} of its text",
+                f"a recording may hold at most {MAX_TEXT_BYTES} bytes of text",
+                "Split it, or convert it to the native format elsewhere.",
+            )
+        yield chunk
+
+
+def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress gzip members in pieces of bounded size."""
+    inflater = zlib.decompressobj(wbits=31)
+    read = made = 0
+    for chunk in chunks:
+        while chunk:
+            if inflater.eof:  # another member follows
+                inflater = zlib.decompressobj(wbits=31)
+            try:
+                piece = inflater.decompress(chunk, _CHUNK)
+            except zlib.error as error:
+                raise SpaceFormatError(
+                    path,
+                    f"compressed byte {read}, text byte {made}",
+                    f"damaged gzip data ({error})",
+                    "Get the file again.",
+                ) from error
+            remaining = inflater.unconsumed_tail or inflater.unused_data
+            read += len(chunk) - len(remaining)
+            made += len(piece)
+            chunk = remaining
+            yield piece
+    if not inflater.eof:
+        raise SpaceFormatError(
+            path,
+            f"compressed byte {read}, text byte {made}",
+            "the gzip data end early: the file is truncated",
+            "Get the whole file again and compare its size or checksum with the source.",
+        )

@@ -1,0 +1,198 @@
+"""The native format: one Parquet file a space.
+
+One row a configuration: a column for each parameter's value index, then ``time_ms`` (inf where it
+failed), ``compile_s``, ``benchmark_s`` and ``status``. Everything else is one JSON object in the
+schema's metadata under ``llamea_gpu``, with a format version. This is the only module that
+imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
+from llamea_gpu.spaces.formats._base import MAX_ROWS, Fields, format_errors, parse_json
+from llamea_gpu.spaces.formats._info import (
+    info_from_json,
+    info_to_json,
+    parameters_from_json,
+    parameters_to_json,
+)
+from llamea_gpu.spaces.recording import STATUSES, Recording
+
+FORMAT_VERSION = 1
+MAGIC = b"PAR1"
+_KEY = b"llamea_gpu"
+_MEASUREMENTS = ("time_ms", "compile_s", "benchmark_s")
+_RESERVED = (*_MEASUREMENTS, "status")
+
+
+def read_native(path: Path, name: str | None = None) -> Recording:
+    """Read a native recording.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: not Parquet, not a recording, of another version, a missing column, an
+            index out of range, or measurements that break the rules of :class:`Recording`.
+    """
+    try:
+        # Read by Python: a file that another process replaces meanwhile cannot tear the read.
+        file = pq.ParquetFile(io.BytesIO(path.read_bytes()))
+        raw = (file.schema_arrow.metadata or {}).get(_KEY)
+    except OSError as error:
+        if error.errno is not None:
+            raise UnknownSpaceError(
+                f"a recording must be a readable file, but {path} is not: {error.strerror}"
+            ) from error
+        raise _damaged(path, error) from error
+    except pa.ArrowException as error:
+        raise _damaged(path, error) from error
+    header = _header(path, raw)
+    names, values = parameters_from_json(header)
+    info = info_from_json(header, name)
+    columns = _columns(path, file, names)
+    with format_errors(path):
+        return Recording.from_rows(
+            names,
+            values,
+            np.stack([columns[n] for n in names], axis=1) if names else np.empty((0, 0), int),
+            columns["time_ms"],
+            columns["compile_s"],
+            columns["benchmark_s"],
+            columns["status"],
+            info,
+        )
+
+
+def write_native(recording: Recording, path: Path) -> None:
+    """Write a native recording to ``path`` (not atomically: see ``export_recording``).
+
+    Raises:
+        SpaceError: a parameter bears the name of a measurement column.
+    """
+    space = recording.space
+    taken = sorted(set(space.names) & set(_RESERVED))
+    if taken:
+        raise SpaceError(
+            f"a parameter must not be named like a column of the native format, but {taken} are: "
+            f"rename them"
+        )
+    header = {
+        "format_version": FORMAT_VERSION,
+        **info_to_json(recording.info),
+        "parameters": parameters_to_json(space.names, space.values),
+    }
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(space.configurations[:, j]) for j, name in enumerate(space.names)
+    }
+    columns.update({name: getattr(recording, name) for name in _MEASUREMENTS})
+    codes = pa.array(recording.status.astype(np.int8))
+    columns["status"] = pa.DictionaryArray.from_arrays(codes, pa.array(STATUSES))
+    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
+    pq.write_table(table, path, compression="zstd", row_group_size=MAX_ROWS)
+
+
+def _damaged(path: Path, error: Exception) -> SpaceFormatError:
+    return SpaceFormatError(
+        path, "the Parquet footer", f"not a whole Parquet file ({error})", "Get the file again."
+    )
+
+
+def _header(path: Path, raw: bytes | None) -> Fields:
+    if raw is None:
+        raise SpaceFormatError(
+            path,
+            "the schema's metadata",
+            f"has no entry {_KEY.decode()!r}: this Parquet file is not a recording",
+            "Convert a recording with import_recording and export_recording.",
+        )
+    where = f"the schema's metadata entry {_KEY.decode()!r}"
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SpaceFormatError(path, where, "not UTF-8 text", "Get the file again.") from error
+    header = Fields(path, where, parse_json(path, text))
+    version = header.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise header.error(
+            f"format_version must be {FORMAT_VERSION}, but is {version!r}",
+            "Convert the file again with this version of llamea_gpu, or update llamea_gpu.",
+        )
+    return header
+
+
+def _columns(
+    path: Path, file: pq.ParquetFile, names: list[str]
+) -> dict[str, npt.NDArray[np.generic]]:
+    expected = (*names, *_RESERVED)
+    present = file.schema_arrow.names
+    missing = [name for name in expected if present.count(name) != 1]
+    if missing:
+        raise SpaceFormatError(
+            path,
+            "the columns",
+            f"each of {list(expected)} must be there once, but {missing} are not",
+            "Get the file again, or write it with export_recording.",
+        )
+    if file.metadata.num_rows > MAX_ROWS:
+        raise SpaceFormatError(
+            path,
+            "the rows",
+            f"at most {MAX_ROWS} configurations are read, but there are {file.metadata.num_rows}",
+            "Split the recording.",
+        )
+    for name in expected:
+        _check_type(path, name, file.schema_arrow.field(name).type)
+    try:
+        table = file.read(columns=list(expected))
+    except (OSError, pa.ArrowException) as error:
+        raise SpaceFormatError(
+            path, "the column data", f"damaged ({error})", "Get the file again."
+        ) from error
+    for name in expected:
+        if table.column(name).null_count:
+            raise SpaceFormatError(path, f"column {name!r}", "has empty cells", "Fill them.")
+    columns = {name: table.column(name).to_numpy() for name in (*names, *_MEASUREMENTS)}
+    columns["status"] = _status_codes(path, table.column("status"))
+    return columns
+
+
+def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    if name == "status":
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        good, rule = pa.types.is_string(plain), "strings"
+    elif name in _MEASUREMENTS:
+        good, rule = pa.types.is_float64(kind), "float64"
+    else:
+        good, rule = pa.types.is_integer(kind), "integers"
+    if not good:
+        raise SpaceFormatError(
+            path, f"column {name!r}", f"must hold {rule}, but holds {kind}", "Convert the column."
+        )
+
+
+def _status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    parts = [np.empty(0, dtype=np.uint8)]
+    for chunk in column.chunks:
+        words = chunk.dictionary.to_pylist()
+        unknown = [word for word in words if word not in STATUSES]
+        if unknown:
+            raise SpaceFormatError(
+                path,
+                "column 'status'",
+                f"must be one of {STATUSES}, but is {unknown[0]!r} somewhere",
+                "Rename that status.",
+            )
+        codes = np.array([STATUSES.index(word) for word in words], dtype=np.uint8)
+        parts.append(codes[chunk.indices.to_numpy(zero_copy_only=False)])
+    return np.concatenate(parts)
