@@ -34,7 +34,7 @@ CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE calls (
     request_id TEXT PRIMARY KEY, slot INTEGER NOT NULL, attempt INTEGER NOT NULL,
     operator TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, messages TEXT NOT NULL,
-    requested_at TEXT NOT NULL, UNIQUE (slot, attempt));
+    temperature REAL, max_tokens INTEGER, requested_at TEXT NOT NULL, UNIQUE (slot, attempt));
 CREATE TABLE answers (
     request_id TEXT PRIMARY KEY REFERENCES calls, text TEXT NOT NULL, model TEXT NOT NULL,
     prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, estimated INTEGER NOT NULL,
@@ -118,12 +118,16 @@ class Archive:
             raise ArchiveError(f"a run folder holds {FILE_NAME}, but {folder} does not: check -o")
         try:
             connection = _connect(path, read_only=read_only)
-            facts = dict(connection.execute("SELECT key, value FROM facts"))
+            made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            facts = dict(connection.execute("SELECT key, value FROM facts")) if made else {}
         except sqlite3.DatabaseError as error:
             raise ArchiveError(
                 f"{path} must be an archive of this program, but SQLite says {error}: "
                 f"restore it from a copy, or start a new run"
             ) from error
+        if not facts:
+            connection.close()
+            raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
         version = facts.get("schema_version")
         if version != str(SCHEMA_VERSION):
             connection.close()
@@ -149,9 +153,12 @@ class Archive:
     def record_call(self, slot: int, attempt: int, operator: str, request: ChatRequest) -> None:
         """Record that ``request`` is about to be sent (again after a crash: no second row)."""
         messages = json.dumps([[m.role, m.content] for m in request.messages])
-        row = (request.request_id, slot, attempt, operator, request.key, request.model, messages)
+        row = (
+            *(request.request_id, slot, attempt, operator, request.key, request.model, messages),
+            *(request.temperature, request.max_tokens, _now()),
+        )
         with _transaction(self._db):
-            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?)", (*row, _now()))
+            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?)", row)
 
     def record_answer(
         self, request_id: str, answer: ChatAnswer, problem: str | None = None
@@ -176,21 +183,20 @@ class Archive:
 
     def _calls(self, where: str, parameters: tuple[int, ...]) -> Iterator[Call]:
         query = (
-            "SELECT c.slot, c.attempt, c.operator, c.request_id, c.model, c.messages, a.text, "  # noqa: S608
-            "a.model, a.prompt_tokens, a.completion_tokens, a.estimated, a.finish_reason, "
-            "a.created, a.elapsed_s, a.lost_attempts, a.problem "
+            "SELECT c.slot, c.attempt, c.operator, c.request_id, c.model, c.messages, "  # noqa: S608
+            "c.temperature, c.max_tokens, a.text, a.model, a.prompt_tokens, a.completion_tokens, "
+            "a.estimated, a.finish_reason, a.created, a.elapsed_s, a.lost_attempts, a.problem "
             f"FROM calls c LEFT JOIN answers a USING (request_id) {where} ORDER BY slot, attempt"
         )
         for row in self._db.execute(query, parameters):
-            slot, attempt, operator, request_id, model, messages, text = row[:7]
-            request = ChatRequest(
-                request_id, model, tuple(Message(role, body) for role, body in json.loads(messages))
-            )
+            slot, attempt, operator, request_id, model, messages, temperature, max_tokens = row[:8]
+            turns = tuple(Message(role, body) for role, body in json.loads(messages))
+            request = ChatRequest(request_id, model, turns, temperature, max_tokens)
             answer = None
-            if text is not None:
-                usage = Usage(row[8], row[9], bool(row[10]))
-                answer = ChatAnswer(text, row[7], usage, row[11], row[12], row[13], row[14])
-            yield Call(slot, attempt, operator, request, answer, row[15])
+            if row[8] is not None:
+                usage = Usage(row[10], row[11], bool(row[12]))
+                answer = ChatAnswer(row[8], row[9], usage, *row[13:17])
+            yield Call(slot, attempt, operator, request, answer, row[17])
 
     # evaluations
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import Ledger
+from llamea_gpu.llm import Ledger, Totals
 
 SHOWN_CANDIDATES = 10
 
@@ -75,7 +75,7 @@ class RunView:
         kinds = Counter(c.kind for c in self._settled if c.status == FAILED)
         facts.add_row("failed", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()) or "-")
         if self._ledger is not None:
-            facts.add_row("tokens", self._ledger.describe())
+            facts.add_row("spent", spent_text(self._ledger.totals))
         facts.add_row("time", self._time_left(total))
         table = Table(expand=True)
         for column in ("candidate", "operator", "P ± s.e.", "idea or failure"):
@@ -93,6 +93,18 @@ class RunView:
         return text
 
 
+def spent_text(totals: Totals) -> str:
+    """Requests, tokens and money in a few words."""
+    text = f"{totals.requests} answers, {totals.tokens:,} tokens"
+    if totals.estimated_requests:
+        text += f" ({totals.estimated_requests} estimated)"
+    if totals.usd:
+        text += f", {totals.usd:.4f} USD"
+    if totals.unpriced_requests:
+        text += f" ({totals.unpriced_requests} answers without a price)"
+    return text
+
+
 def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
     if candidate.p is not None:
         score = f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"
@@ -105,8 +117,10 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
 
 def _line(candidate: Candidate) -> str:
     name, operator, score, text = _cells(candidate)
-    return f"{name:>4}  {operator:10}  {score:15}  {text}" if candidate.slot >= 0 else (
-        f"seed  {operator:24}  {score}"
+    return (
+        f"{name:>4}  {operator:10}  {score:15}  {text}"
+        if candidate.slot >= 0
+        else (f"seed  {operator:24}  {score}")
     )
 
 

@@ -181,7 +181,7 @@ def standings_table(standings: list[Standing]) -> Table:
     table = Table("searcher", "P ± s.e.", *spaces, "own CPU s", "failed runs")
     for standing in standings:
         found = standing.score
-        cpu = [s.cpu_s for s in found.spaces]
+        cpu = [s.cpu_s or 0.0 for s in found.spaces]
         table.add_row(
             standing.searcher,
             f"[bold]{found.p:.3f}[/] ± {found.standard_error:.3f}",

@@ -21,9 +21,7 @@ Clock = Annotated[
     str,
     typer.Option(help="'sequential' or 'parallel(W)'; default: the recording's own."),
 ]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Runs side by side; default: all cores.")
-]
+Workers = Annotated[int | None, typer.Option(min=1, help="Runs side by side; default: all cores.")]
 Unsafe = Annotated[
     bool,
     typer.Option(

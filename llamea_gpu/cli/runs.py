@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import Exchange, save_recording
+from llamea_gpu.llm import save_recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
@@ -38,7 +38,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the runs under a folder."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(folder.rglob(FILE_NAME)):
         with closing(Archive.open(path.parent, read_only=True)) as archive:
             population = load_population(archive)
@@ -119,10 +119,6 @@ def record(
 ) -> None:
     """Write a run's requests and answers as a recording that the replay route answers from."""
     with closing(Archive.open(run, read_only=True)) as archive:
-        exchanges = [
-            Exchange(call.request, call.answer)
-            for call in archive.calls()
-            if call.answer is not None
-        ]
+        exchanges = [(c.request, c.answer) for c in archive.calls() if c.answer is not None]
     save_recording(output, exchanges)
     typer.echo(f"{output}: {len(exchanges)} answers")

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -71,7 +71,7 @@ def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) 
     console.print(best)
 
 
-def _summary(recording: Recording) -> dict[str, object]:
+def _summary(recording: Recording) -> dict[str, Any]:
     space, info = recording.space, recording.info
     counts = np.bincount(recording.status, minlength=len(STATUSES))
     order = np.argsort(recording.time_ms, kind="stable")[:5]
@@ -91,9 +91,7 @@ def _summary(recording: Recording) -> dict[str, object]:
         "provenance": dict(info.provenance),
         "parameters": [
             {"name": name, "values": list(values), "ordinal": ordinal}
-            for name, values, ordinal in zip(
-                space.names, space.values, space.ordinal, strict=True
-            )
+            for name, values, ordinal in zip(space.names, space.values, space.ordinal, strict=True)
         ],
         "best": [
             {
@@ -110,7 +108,9 @@ def _summary(recording: Recording) -> dict[str, object]:
 def import_(
     file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache, Helion trace or grid.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")],
-    t1: Annotated[Path | None, typer.Option(help="T1 file with parameters and constraints.")] = None,
+    t1: Annotated[
+        Path | None, typer.Option(help="T1 file with parameters and constraints.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name; default: from the file.")] = None,
 ) -> None:
     """Convert a recording of any known format to the native one."""

@@ -14,7 +14,7 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.prompting import Feedback, Program, SpaceResult
+from llamea_gpu.prompting import Feedback, Program, SpaceResult, Stage
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.tasks import Task, Trace, run_seed
@@ -60,7 +60,7 @@ class Cascade:
         """
         repeats = self._settings.repeats
         middle = min(self._settings.cascade_spaces, len(self._tasks))
-        stages = (
+        stages: tuple[tuple[Stage, tuple[Task, ...], int], ...] = (
             ("smoke", self._tasks[:1], 1),
             ("partial", self._tasks[:middle], repeats),
             ("full", self._tasks, repeats),
@@ -110,14 +110,14 @@ class Cascade:
                 ),
                 charge_cpu=self._settings.charge_cpu,
             )
-            trace = await asyncio.wrap_future(self._sandbox.submit(job))
+            trace: Trace = await asyncio.wrap_future(self._sandbox.submit(job))
             self._archive.record_trace(slot, attempt, name, repeat, trace)
             return trace
 
         return list(await asyncio.gather(*(one(repeat) for repeat in range(count))))
 
     def _feedback(
-        self, stage: str, scores: dict[str, SpaceScore], population: Population
+        self, stage: Stage, scores: dict[str, SpaceScore], population: Population
     ) -> Feedback:
         total = aggregate(tuple(scores.values()))
         references = population.references()
@@ -146,7 +146,9 @@ class Cascade:
         threshold = elite[-1].p or 0.0
         best = population.best_p_by_space()
         bounds = [
-            scores[name].p + 2 * scores[name].standard_error if name in scores else best[name]
+            scores[name].p + 2 * (scores[name].standard_error or 0.0)
+            if name in scores
+            else best[name]
             for name in (task.recording.info.name for task in self._tasks)
         ]
         bound = sum(bounds) / len(bounds)
@@ -162,7 +164,7 @@ def _is_fatal(trace: Trace) -> bool:
     return trace.outcome in FATAL_OUTCOMES
 
 
-def _failed(stage: str, trace: Trace) -> Assessment:
+def _failed(stage: Stage, trace: Trace) -> Assessment:
     message = trace.error or _FATAL_ADVICE.get(trace.outcome, trace.outcome)
     feedback = Feedback(
         p=None, standard_error=None, stage=stage, outcome=trace.outcome, spaces=(), error=message
@@ -170,17 +172,18 @@ def _failed(stage: str, trace: Trace) -> Assessment:
     return Assessment(FAILED, trace.outcome, message, feedback)
 
 
+# The measures that a score may lack (of one run, of foreign traces) are there for sandboxed repeats.
 def _space_result(score: SpaceScore, reference: str, reference_p: float) -> SpaceResult:
     return SpaceResult(
         space=score.space,
         p=score.p,
-        standard_error=score.standard_error,
+        standard_error=score.standard_error or 0.0,
         reference=reference,
         reference_p=reference_p,
         evaluations=score.evaluations,
-        revisit_share=score.revisit_share,
+        revisit_share=score.revisit_share or 0.0,
         failure_share=score.failure_share,
         last_improvement=score.last_improvement,
         regret=score.regret,
-        cpu_s=score.cpu_s,
+        cpu_s=score.cpu_s or 0.0,
     )

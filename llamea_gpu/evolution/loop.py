@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from llamea_gpu.evolution.population import Plan, Population, plan_slot
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatClient, ChatRequest, Ledger, Message, RejectedAnswerError
 from llamea_gpu.prompting import (
+    Operator,
     ParentView,
     Program,
     PromptContext,
@@ -189,7 +190,7 @@ class Evolution:
         refused: _Refused | None = None
         model = ""
         for attempt in range(self._settings.max_repairs + 1):
-            operator = "repair" if refused else plan.operator
+            operator: Operator = "repair" if refused else plan.operator
             try:
                 call = await self._ask(plan, attempt, operator, population, refused)
             except TransportError as error:
@@ -205,15 +206,14 @@ class Evolution:
         return _failed(plan, refused, self._settings.max_repairs + 1, model)
 
     async def _try(
-        self, plan: Plan, attempt: int, operator: str, call: Call, population: Population
+        self, plan: Plan, attempt: int, operator: Operator, call: Call, population: Population
     ) -> Candidate | _Refused:
         """Take one answer as far as it goes."""
         text = call.answer.text if call.answer else ""
         if call.problem is not None:
             return _Refused("refusal", call.problem, text)
         try:
-            sources = [c.program.source for c in plan.parents if c.program]
-            program = admit(parse_answer(text, operator, sources))
+            program = admit(parse_answer(text, operator, _parent_views(plan)))
         except AnswerError as error:
             return _Refused(error.kind, str(error), text)
         twin = population.digests().get(program.digest)
@@ -247,7 +247,7 @@ class Evolution:
         self,
         plan: Plan,
         attempt: int,
-        operator: str,
+        operator: Operator,
         population: Population,
         refused: _Refused | None,
     ) -> Call:
@@ -257,7 +257,7 @@ class Evolution:
             return known
         context = PromptContext(
             spaces=self._facts,
-            parents=tuple(_parent_view(c) for c in plan.parents if c.program and c.feedback),
+            parents=_parent_views(plan),
             previous_ideas=population.ideas(),
             problem=refused.message if refused else None,
             failed_answer=_shown(refused) if refused else None,
@@ -278,8 +278,8 @@ class Evolution:
             answer, problem = await self._client.complete(request), None
         except RejectedAnswerError as error:
             answer, problem = error.answer, str(error)
-        except BaseException:
-            self._ledger.release(reservation)
+        except BaseException as error:
+            self._ledger.settle_error(reservation, error)
             raise
         self._archive.record_answer(request.request_id, answer, problem)
         self._ledger.settle(reservation, answer)
@@ -308,14 +308,11 @@ def _shown(refused: _Refused) -> str:
     return refused.program.source if refused.program else refused.answer
 
 
-def _parent_view(candidate: Candidate) -> ParentView:
-    if candidate.program is None or candidate.feedback is None:
-        raise AssertionError("a parent has a program and feedback")
-    return ParentView(
-        identifier=candidate.identifier,
-        idea=candidate.program.idea,
-        source=candidate.program.source,
-        feedback=candidate.feedback,
+def _parent_views(plan: Plan) -> tuple[ParentView, ...]:
+    return tuple(
+        ParentView(c.identifier, c.program.idea, c.program.source, c.feedback)
+        for c in plan.parents
+        if c.program is not None and c.feedback is not None
     )
 
 

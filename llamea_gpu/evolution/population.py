@@ -13,6 +13,7 @@ import numpy as np
 
 from llamea_gpu.evolution.candidate import SCORED, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.prompting import OPERATORS, Operator
 
 PREVIOUS_IDEAS = 12  # ideas of earlier candidates that a prompt lists
 
@@ -23,7 +24,7 @@ class Plan:
 
     slot: int
     generation: int
-    operator: str
+    operator: Operator
     parents: tuple[Candidate, ...]
 
 
@@ -95,7 +96,7 @@ def plan_slot(slot: int, population: Population, settings: EvolutionSettings) ->
     if settings.control == "best-of-n" or generation == 0 or not elite:
         return Plan(slot, generation, "new", ())
     rng = np.random.default_rng([settings.seed, slot])
-    names = sorted(settings.operators)
+    names = [name for name in OPERATORS if name in settings.operators]
     weights = np.array([settings.operators[name] for name in names])
     operator = names[rng.choice(len(names), p=weights / weights.sum())]
     if operator == "new":

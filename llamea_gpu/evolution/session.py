@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
@@ -21,7 +23,20 @@ from llamea_gpu.errors import ArchiveError, SettingsError
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.loop import Evolution, Observer, Outcome
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
-from llamea_gpu.llm import ChatClient, Ledger, RouteOptions, load_prices, make_client
+from llamea_gpu.llm import (
+    BatchOptions,
+    Caps,
+    ChatClient,
+    Ledger,
+    OpenAIOptions,
+    Price,
+    ReplayOptions,
+    RouteOptions,
+    RunEstimate,
+    Totals,
+    load_prices,
+    make_client,
+)
 from llamea_gpu.prompting import Program, PromptContext, SpaceFacts, admit, render
 from llamea_gpu.sandbox import Sandbox
 from llamea_gpu.searchers.registry import SearcherSource, resolve
@@ -30,10 +45,8 @@ from llamea_gpu.spaces.features import compute_features
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import ParallelClock, Task, default_clock, make_clock
 
-# For the estimate: answers of strong models to these prompts are 200-500 lines, and most prompts
-# show one such program.
+# For the estimate: most prompts show one program, and strong models write 200-500 lines.
 TYPICAL_PARENT_CHARS = 12_000
-TYPICAL_ANSWER_TOKENS = 6_000
 SPLITS = ("train", "validation", "test")
 
 
@@ -92,50 +105,61 @@ def build_problem(settings: EvolutionSettings) -> Problem:
     return Problem(tasks, facts)
 
 
-def estimate(settings: EvolutionSettings, problem: Problem) -> str:
-    """What the run may cost, in a sentence: requests, tokens, and money where a price is known."""
-    context = PromptContext(
-        spaces=problem.facts,
-        parents=(),
-        previous_ideas=(),
-        problem=None,
-        failed_answer=None,
-        cpu_limit_s=settings.cpu_limit_s,
-    )
+def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
+    """What the run costs at most, repairs and requests that break off left aside."""
+    context = PromptContext(spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s)
     prompt = sum(map(len, render("new", context, facts=settings.prompt_facts)))
     return build_ledger(settings).estimate(
-        requests=settings.candidates,
+        n_requests=settings.candidates,
         prompt_chars=prompt + TYPICAL_PARENT_CHARS,
-        completion_tokens=min(TYPICAL_ANSWER_TOKENS, settings.max_tokens),
+        max_tokens=settings.max_tokens,
         model=settings.model,
-    ).describe()
+    )
 
 
 def build_ledger(settings: EvolutionSettings) -> Ledger:
     """An empty ledger with the run's prices and caps."""
-    return Ledger(
-        load_prices(Path(settings.prices) if settings.prices else None),
-        cap_usd=settings.max_usd,
-        cap_tokens=settings.max_tokens_total,
-    )
+    usd = None if settings.max_usd is None else Decimal(str(settings.max_usd))
+    return Ledger(_prices(settings), Caps(usd=usd, tokens=settings.max_tokens_total))
+
+
+def _prices(settings: EvolutionSettings) -> dict[str, Price]:
+    return load_prices(Path(settings.prices) if settings.prices else None)
 
 
 def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
     """The route of the run in ``folder``."""
-    return make_client(
-        RouteOptions(
-            route=settings.route,
+    options: RouteOptions
+    if settings.route == "batch":
+        exchange = Path(settings.exchange) if settings.exchange else folder / "exchange"
+        options = BatchOptions(exchange, settings.poll_s)
+    elif settings.route == "replay":
+        options = ReplayOptions(Path(settings.replay), settings.replay_strict)
+    else:
+        options = OpenAIOptions(
             base_url=settings.base_url,
             api_key_env=settings.api_key_env,
             timeout_s=settings.timeout_s,
             max_retries=settings.max_retries,
             max_concurrency=settings.offspring,
-            exchange=Path(settings.exchange) if settings.exchange else folder / "exchange",
-            poll_s=settings.poll_s,
-            replay=Path(settings.replay),
-            strict=settings.replay_strict,
         )
-    )
+    return make_client(options, np.random.default_rng(settings.seed))
+
+
+def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
+    """What earlier sessions of the run spent.
+
+    A request that was recorded but never answered may have been billed by a live endpoint; it is
+    charged whole, once. The other routes bill nothing before there is an answer.
+    """
+    past = Ledger(_prices(settings))
+    for call in archive.calls():
+        reservation = past.reserve(call.request)
+        if call.answer is not None:
+            past.settle(reservation, call.answer)
+        else:
+            past.release(reservation, lost_attempts=int(settings.route == "openai"))
+    return past.totals
 
 
 def start(folder: Path, settings: EvolutionSettings) -> Archive:
@@ -159,11 +183,11 @@ def drive(
     """Run (or go on) until a budget ends; everything is closed afterwards, also on Ctrl-C."""
     with _locked(folder):
         problem = build_problem(settings)
-        seeds = [(source, _program(source)) for source in map(resolve, settings.seed_programs)]
+        seeds = seed_programs(settings)
         ledger = build_ledger(settings)
-        for call in archive.calls():
-            if call.answer is not None:
-                ledger.restore(call.answer.model, call.answer.usage)
+        ledger.restore(_spent(archive, settings))
+        if observer:
+            observer.notify("started", None, {"ledger": ledger})
         with Sandbox.open(
             workers=settings.workers,
             min_level=settings.min_sandbox_level,
@@ -193,9 +217,7 @@ async def _drive(
     client = build_client(folder, settings)
     try:
         cascade = Cascade(problem.tasks, sandbox, archive, settings)
-        evolution = Evolution(
-            settings, archive, client, ledger, cascade, problem.facts, observer
-        )
+        evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
         outcome = await evolution.run(seeds)
         archive.record_event("stopped", reason=outcome.reason)
         return outcome
@@ -203,5 +225,25 @@ async def _drive(
         await client.aclose()
 
 
-def _program(source: SearcherSource) -> Program:
-    return admit(source.source)
+def seed_programs(settings: EvolutionSettings) -> list[tuple[SearcherSource, Program]]:
+    """The searchers that a run starts from and compares with."""
+    sources = [resolve(spec) for spec in settings.seed_programs]
+    return [(source, admit(source.source)) for source in sources]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the run folder: two sessions on one archive would pay for everything twice.
+
+    Raises:
+        ArchiveError: another process works on it.
+    """
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ArchiveError(
+                f"one process at a time may work on a run, but another holds {folder}: "
+                f"wait for it, or stop it"
+            ) from None
+        yield

@@ -6,19 +6,14 @@ budgets) and what may not (everything the results depend on) is marked here.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from llamea_gpu import toml
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.prompting import OPERATORS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the same parser under its older name
-    import tomli as tomllib
 
 # Weights after the first generation. `new` stays at zero: fresh blood comes from `explore`, which
 # sees what was tried already. `repair` is never drawn: it answers failures.
@@ -129,8 +124,8 @@ def read_file(file: Path) -> dict[str, Any]:
         SettingsError: the file is missing or not TOML.
     """
     try:
-        fields = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        fields: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
         raise SettingsError(f"{file} must be a readable TOML file, but: {error}") from error
     for name in PATHS:
         if isinstance(fields.get(name), str) and fields[name]:

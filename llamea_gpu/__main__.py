@@ -1,0 +1,5 @@
+"""``python -m llamea_gpu``."""
+
+from llamea_gpu.cli import main
+
+main()

@@ -1,0 +1,160 @@
+"""The loop with a scripted model, the real sandbox and real scores."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.programs import BROKEN, answer, climber_program, random_program
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.errors import TransportError
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
+
+GOOD = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(8)}
+
+
+async def test_candidates_are_scored_and_the_best_wins(harness, settings, scripted) -> None:
+    outcome, archive = await harness.run(settings, scripted(GOOD))
+    written = [c for c in outcome.population.candidates if c.slot >= 0]
+    assert outcome.reason == "complete"
+    assert [c.slot for c in written] == [0, 1, 2, 3]
+    assert {c.status for c in written} <= {SCORED, PARTIAL}
+    best = outcome.population.best()
+    assert best is not None
+    assert best.p == max(c.p for c in outcome.population.candidates if c.p is not None)
+    assert len(best.feedback.spaces) == 3
+    assert len(archive.candidates()) == 2 + 4
+
+
+async def test_later_generations_show_parents_with_code_and_feedback(
+    harness, settings, scripted
+) -> None:
+    settings = settings.model_copy(update={"operators": {"refine": 1.0}})
+    client = scripted(GOOD)
+    outcome, _ = await harness.run(settings, client)
+    prompts = {request.request_id: request.messages[-1].content for request in client.asked}
+    parent = next(c for c in outcome.population.candidates if c.slot == 3).parents[0]
+    shown = next(c for c in outcome.population.candidates if c.slot == parent)
+    assert shown.program.source.strip() in prompts["1-0003-0"]
+    assert "small2" in prompts["1-0003-0"]
+    assert shown.program.source.strip() not in prompts["1-0000-0"]
+
+
+async def test_a_program_that_raises_is_repaired_with_its_traceback(
+    harness, settings, scripted
+) -> None:
+    client = scripted({**GOOD, (1, 0): answer(BROKEN), (1, 1): answer(climber_program(9))})
+    outcome, archive = await harness.run(settings, client)
+    repaired = next(c for c in outcome.population.candidates if c.slot == 1)
+    assert (repaired.status in (SCORED, PARTIAL), repaired.attempts) == (True, 2)
+    prompt = archive.call(1, 1).request.messages[-1].content
+    assert "ZeroDivisionError" in prompt
+    assert "return 1 / self.divisor" in prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("I would rather not.", "no-code"),
+        (answer("class A:\n    def __init__(self, n):\n        pass\n"), None),
+        (answer("import os\n" + climber_program(3)), None),
+        (answer(climber_program(3))[:60], None),
+    ],
+)
+async def test_what_admission_refuses_is_never_run(
+    harness, settings, scripted, text: str, kind: str | None
+) -> None:
+    client = scripted({**GOOD, (0, 0): text, (0, 1): text})
+    outcome, archive = await harness.run(settings, client)
+    failed = next(c for c in outcome.population.candidates if c.slot == 0)
+    assert (failed.status, failed.attempts) == (FAILED, 2)
+    assert kind is None or failed.kind == kind
+    assert failed.message in archive.call(0, 1).request.messages[-1].content
+    assert not archive.traces(0, 0, "small0")
+
+
+async def test_a_duplicate_is_refused_before_evaluation(harness, settings, scripted) -> None:
+    twin = answer(climber_program(2).replace("around", "nearby") + "\n# a comment\n")
+    client = scripted({**GOOD, (2, 0): twin, (2, 1): answer(climber_program(12))})
+    outcome, archive = await harness.run(settings, client)
+    assert "#0" in archive.call(2, 1).request.messages[-1].content
+    assert not archive.traces(2, 0, "small0")
+    assert next(c for c in outcome.population.candidates if c.slot == 2).attempts == 2
+
+
+async def test_a_hopeless_candidate_is_stopped_early(harness, settings, scripted) -> None:
+    settings = settings.model_copy(update={"repeats": 6})
+    worst = (
+        "class Stuck:\n"
+        '    """Asks for one configuration."""\n\n'
+        "    def __init__(self, count=1):\n        self.count = count\n\n"
+        "    def __call__(self, evaluate, space, rng):\n"
+        "        evaluate([max(space.pool(200).tolist())])\n"
+    ).replace("[max(space.pool(200).tolist())]", "[tuple(max(space.pool(200).tolist()))]")
+    outcome, archive = await harness.run(settings, scripted({**GOOD, (2, 0): answer(worst)}))
+    stopped = next(c for c in outcome.population.candidates if c.slot == 2)
+    assert stopped.status == PARTIAL
+    assert not archive.traces(2, 0, "small1")
+    assert stopped not in outcome.population.elite(10)
+
+
+async def test_a_refusal_is_paid_for_and_asked_again(harness, settings, scripted, refusal) -> None:
+    client = scripted({**GOOD, (1, 0): refusal, (1, 1): answer(climber_program(9))})
+    _, archive = await harness.run(settings, client)
+    assert harness.ledger.totals.requests == 5
+    assert archive.call(1, 0).problem == "the model declined"
+
+
+async def test_a_lost_slot_does_not_stop_the_run(harness, settings, scripted, outage) -> None:
+    outcome, _ = await harness.run(settings, scripted({**GOOD, (1, 0): outage}))
+    kinds = {c.slot: c.kind for c in outcome.population.candidates}
+    assert kinds[1] == "transport"
+    assert kinds[3] == ""
+
+
+async def test_an_outage_stops_the_run_and_its_slots_are_asked_again(
+    harness, settings, scripted, outage
+) -> None:
+    settings = settings.model_copy(update={"candidates": 6})
+    down = {**GOOD, **{(slot, 0): outage for slot in range(1, 6)}}
+    client = scripted(down)
+    with pytest.raises(TransportError, match="--resume"):
+        await harness.run(settings, client)
+    folder = next(harness.folder.iterdir())
+    archive = Archive.open(folder)
+    assert max(archive.candidates()) == 0
+    again = scripted(GOOD)
+    outcome, _ = await harness.run(settings, again, archive)
+    assert "1-0000-0" not in again.asked_ids()
+    assert [c.slot for c in outcome.population.candidates if c.status == FAILED] == []
+
+
+async def test_a_token_cap_stops_before_it_is_passed(harness, settings, scripted) -> None:
+    # Room for two requests in flight at most: 16,384 + prompt each.
+    settings = settings.model_copy(update={"max_tokens_total": 50_000, "candidates": 8})
+    client = scripted(GOOD)
+    outcome, _ = await harness.run(settings, client)
+    assert "cap of 50000 tokens" in outcome.reason
+    assert harness.ledger.totals.tokens <= 50_000
+    assert 0 < len(client.asked) <= 8
+
+
+async def test_equal_answers_give_equal_archives_whatever_arrives_first(
+    harness, settings, scripted
+) -> None:
+    class Jumbled(scripted):
+        async def complete(self, request):
+            await asyncio.sleep(0.3 * (int(request.request_id.split("-")[1]) % 2 == 0))
+            return await super().complete(request)
+
+    answers = {**GOOD, (1, 0): answer(random_program(5))}
+    first, _ = await harness.run(settings, scripted(answers))
+    second, _ = await harness.run(settings, Jumbled(answers))
+
+    def essence(outcome):
+        return [
+            (c.slot, c.operator, c.parents, c.status, c.p) for c in outcome.population.candidates
+        ]
+
+    assert essence(first) == essence(second)

@@ -1,0 +1,201 @@
+"""SIGKILL at any moment costs nothing but time."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.essence import essence
+from support.programs import BROKEN, answer, climber_program, random_program
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.errors import ArchiveError
+from llamea_gpu.llm import BatchExchange
+
+RUNS, KILLS = 10, 5
+
+ANSWERS = {
+    "1-0000-0": answer(climber_program(2)),
+    "1-0001-0": "No program here.",
+    "1-0001-1": answer(random_program(4)),
+    "1-0002-0": answer(BROKEN),
+    "1-0002-1": answer(climber_program(6)),
+    "1-0003-0": answer(climber_program(2)),  # a duplicate of slot 0
+    "1-0003-1": answer(climber_program(8)),
+    "1-0004-0": answer(random_program(7)),
+    "1-0005-0": answer(climber_program(5)),
+}
+
+
+@pytest.fixture(scope="module")
+def config(spaces_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("config") / "run.toml"
+    file.write_text(
+        f"""
+        route = "batch"
+        model = "canned"
+        poll_s = 0.05
+        spaces = ["small0", "small1", "small2"]
+        spaces_path = ["{spaces_folder}"]
+        candidates = 6
+        offspring = 2
+        parents = 2
+        repeats = 3
+        cascade_spaces = 1
+        bootstrap = 10
+        max_repairs = 1
+        workers = 1
+        operators = {{ refine = 1.0, diff-edit = 0.0 }}
+        seed_programs = ["random_search", "iterated_local_search"]
+        """
+    )
+    return file
+
+
+class Answerer:
+    """Answers requests of an exchange folder as they appear, as somebody with a model would."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "exchange"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._answer)
+
+    def __enter__(self) -> Answerer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _answer(self) -> None:
+        while not self._stop.wait(0.05):
+            if self._folder.is_dir():
+                exchange = BatchExchange(self._folder)
+                for request_id in exchange.pending():
+                    exchange.submit_answer(request_id, ANSWERS[request_id], "canned")
+
+    def requests(self) -> collections.Counter[str]:
+        lines = [
+            json.loads(line)
+            for file in (self._folder / "requests").iterdir()
+            for line in file.read_text().splitlines()
+        ]
+        return collections.Counter(line["custom_id"] for line in lines)
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "llamea_gpu", "evolve", "-o", str(folder), "--plain", *arguments]
+
+
+def start_or_resume(folder: Path, config: Path) -> list[str]:
+    try:
+        Archive.open(folder).close()
+    except ArchiveError:  # killed before there was a run
+        return ["--config", str(config)]
+    return ["--resume"]
+
+
+def complete(folder: Path, *arguments: str) -> None:
+    done = subprocess.run(command(folder, *arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    with Answerer(folder):
+        started = time.monotonic()
+        complete(folder, "--config", str(config))
+        return folder, time.monotonic() - started
+
+
+def kill_and_continue(folder: Path, config: Path, duration: float, seed: int) -> Answerer:
+    rng = random.Random(seed)
+    with Answerer(folder) as answerer:
+        for _ in range(KILLS):
+            process = subprocess.Popen(
+                command(folder, *start_or_resume(folder, config)),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            time.sleep(rng.uniform(0, duration))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        complete(folder, *start_or_resume(folder, config))
+    return answerer
+
+
+def test_fifty_kills(config: Path, uninterrupted: tuple[Path, float], tmp_path: Path) -> None:
+    reference, duration = uninterrupted
+    expected = essence(reference)
+    assert [len(expected[table]) for table in ("calls", "candidates")] == [9, 8]
+    folders = [tmp_path / f"run{number}" for number in range(RUNS)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [
+            pool.submit(kill_and_continue, folder, config, duration, seed)
+            for seed, folder in enumerate(folders)
+        ]
+        answerers = [job.result() for job in jobs]
+    for folder, answerer in zip(folders, answerers, strict=True):
+        assert essence(folder) == expected
+        assert set(answerer.requests().values()) == {1}  # nothing was asked for twice
+
+
+def test_a_replay_of_the_recorded_run_gives_its_archive(
+    uninterrupted: tuple[Path, float], config: Path, tmp_path: Path
+) -> None:
+    reference, _ = uninterrupted
+    recording = tmp_path / "answers.jsonl"
+    subprocess.run(
+        [sys.executable, "-m", "llamea_gpu", "runs", "record", reference, "-o", recording],
+        check=True,
+        capture_output=True,
+    )
+    complete(
+        *(tmp_path / "run", "--config", str(config)),
+        *("--route", "replay", "--replay", str(recording)),
+    )
+    assert essence(tmp_path / "run") == essence(reference)
+
+
+def test_a_finished_run_can_be_extended(
+    uninterrupted: tuple[Path, float], tmp_path: Path
+) -> None:
+    reference, _ = uninterrupted
+    done = subprocess.run(
+        command(reference, "--resume", "--candidates", "6"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0
+    refused = subprocess.run(
+        command(reference, "--resume", "--repeats", "9"), capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert "repeats" in refused.stderr
+
+
+def test_two_processes_on_one_run_are_refused(
+    uninterrupted: tuple[Path, float], config: Path
+) -> None:
+    import fcntl
+
+    reference, _ = uninterrupted
+    with (reference / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refused = subprocess.run(command(reference, "--resume"), capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "one process at a time" in refused.stderr
