@@ -35,6 +35,12 @@ def admit(source: str) -> Program:
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").strip("\n")
     source = source.rstrip() + "\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an invalid escape in a string is let pass
+        return _admit(source)
+
+
+def _admit(source: str) -> Program:
     tree = _parse(source)
     problems = list(screen(tree, source))
     optimizer, shape_problems = _optimizer(tree)
@@ -62,10 +68,8 @@ def _parse(source: str) -> ast.Module:
         raise AnswerError("syntax", "The source contains a null byte: write plain text.")
     try:
         source.encode()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in a string is not our concern
-            tree = ast.parse(source)
-            compile(source, "<optimizer>", "exec", dont_inherit=True)
+        tree = ast.parse(source)
+        compile(source, "<optimizer>", "exec", dont_inherit=True)
     except SyntaxError as error:
         raise AnswerError("syntax", _syntax_sentence(error)) from error
     except UnicodeEncodeError as error:

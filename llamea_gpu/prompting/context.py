@@ -75,6 +75,11 @@ class SpaceResult:
     regret: float
     cpu_s: float
 
+    @property
+    def gap(self) -> float:
+        """Score above (below, if negative) the best human-designed searcher."""
+        return self.p - self.reference_p
+
 
 @dataclass(frozen=True, slots=True)
 class Feedback:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NAMED = (*_DEFINITIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
-_DOCUMENTED = (ast.Module, ast.ClassDef, *_DEFINITIONS)
 _BUILTINS = frozenset(dir(builtins))
 _OPTIMIZER = "Optimizer"
 
@@ -117,7 +116,7 @@ def _rename(tree: ast.AST, mapping: dict[str, str], skip: ast.AST | None = None)
 
 
 def _drop_documentation(node: ast.AST) -> None:
-    """Remove the docstring and the annotations that ``node`` itself carries.
+    """Remove the annotations that ``node`` itself carries, and statements in it that do nothing.
 
     Annotated assignments in a class body stay: in a dataclass they declare fields.
     """
@@ -125,22 +124,29 @@ def _drop_documentation(node: ast.AST) -> None:
         node.annotation = None
     elif isinstance(node, _DEFINITIONS):
         node.returns = None
-    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        node.body = node.body[1:] or [ast.Pass()]
-    if not isinstance(node, ast.ClassDef):
-        for field in ("body", "orelse", "finalbody"):
-            statements = getattr(node, field, None)
-            if isinstance(statements, list):
-                setattr(node, field, [_plain_assignment(statement) for statement in statements])
+    for field in ("body", "orelse", "finalbody"):
+        statements = getattr(node, field, None)
+        if isinstance(statements, list):
+            kept = [statement for statement in statements if not _is_idle(statement)]
+            if not isinstance(node, ast.ClassDef):
+                kept = [plain for statement in kept for plain in _without_annotation(statement)]
+            setattr(node, field, kept)
 
 
-def _plain_assignment(statement: ast.stmt) -> ast.stmt:
-    """``x: int = 1`` as ``x = 1``; a bare ``x: int`` only declares, and becomes ``pass``."""
+def _is_idle(statement: ast.stmt) -> bool:
+    """A docstring, ``...`` or ``pass``."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass)
+
+
+def _without_annotation(statement: ast.stmt) -> list[ast.stmt]:
+    """``x: int = 1`` as ``x = 1``; nothing for a bare ``x: int``, which only declares."""
     if not isinstance(statement, ast.AnnAssign):
-        return statement
+        return [statement]
     if statement.value is None:
-        return ast.Pass()
-    return ast.Assign(targets=[statement.target], value=statement.value)
+        return []
+    return [ast.Assign(targets=[statement.target], value=statement.value)]
 
 
 def _preorder(node: ast.AST) -> Iterator[ast.AST]:
