@@ -17,7 +17,7 @@ from llamea_gpu.llm._base import (
 from llamea_gpu.llm.batch import BatchExchange
 from llamea_gpu.llm.ledger import Caps, Ledger, Reservation, RunEstimate, Totals
 from llamea_gpu.llm.prices import Price, load_prices
-from llamea_gpu.llm.replay import ReplayClient, save_recording
+from llamea_gpu.llm.replay import Exchange, ReplayClient, load_recording, save_recording
 from llamea_gpu.llm.retry import RetryPolicy
 from llamea_gpu.llm.routes import (
     BatchOptions,
@@ -34,6 +34,7 @@ __all__ = [
     "ChatAnswer",
     "ChatClient",
     "ChatRequest",
+    "Exchange",
     "FailedRequestError",
     "Ledger",
     "Message",
@@ -50,6 +51,7 @@ __all__ = [
     "Usage",
     "estimate_tokens",
     "load_prices",
+    "load_recording",
     "make_client",
     "save_recording",
 ]

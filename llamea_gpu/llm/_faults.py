@@ -77,7 +77,7 @@ def connection_fault(error: openai.APIConnectionError, base_url: str) -> Fault:
     refused = type(cause).__name__.startswith("Connect")
     reason = str(cause) or type(cause).__name__
     return Fault(
-        problem=f"no connection: {reason}" if refused else f"the connection broke: {reason}",
+        problem=f"no connection: {reason}" if refused else f"the server hung up: {reason}",
         remedy=f"check that the server at {base_url} runs and can be reached",
         transient=True,
         lost=not refused,

@@ -184,7 +184,7 @@ class BatchExchange:
                 self._consider(answer)
 
     def _consider(self, record: Record[ChatAnswer | str]) -> None:
-        """Keep the first good answer, or the latest error while there is no good one."""
+        """Keep the first good answer by file name and line; without one, the last error."""
         if not self._is_answered(record.custom_id):
             self._best[record.custom_id] = record
         elif isinstance(record.value, ChatAnswer):

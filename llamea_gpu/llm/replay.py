@@ -24,7 +24,6 @@ from llamea_gpu.llm._base import (
     Message,
     Usage,
     mask_host_numbers,
-    prompt_key,
     require_usable,
 )
 from llamea_gpu.llm._files import write_whole
@@ -35,11 +34,9 @@ _REMEDY = "Remedy: replay with the settings and the version that recorded it, or
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One recorded line."""
+    """One question and its answer; a recording keeps the question's id, model and messages."""
 
-    request_id: str
-    key: str
-    messages: tuple[Message, ...]
+    request: ChatRequest
     answer: ChatAnswer
 
 
@@ -62,8 +59,8 @@ class ReplayClient:
         self._by_key: dict[str, list[int]] = {}
         self._by_name: dict[str, int] = {}
         for index, exchange in enumerate(self._exchanges):
-            self._by_key.setdefault(exchange.key, []).append(index)
-            self._by_name.setdefault(exchange.request_id, index)
+            self._by_key.setdefault(exchange.request.key, []).append(index)
+            self._by_name.setdefault(exchange.request.request_id, index)
         self._served: set[int] = set()
         self._deviations: list[str] = []
 
@@ -99,11 +96,13 @@ class ReplayClient:
 
     def _find(self, request: ChatRequest) -> int:
         same = self._by_key.get(request.key, [])
-        fresh = [index for index in same if index not in self._served]
-        named = [i for i in same if self._exchanges[i].request_id == request.request_id]
-        # Asked again under its own name (a resumed run), an exchange is served again.
-        for index in [i for i in named if i in fresh] + named + fresh:
-            return index
+        named = [i for i in same if self._exchanges[i].request.request_id == request.request_id]
+        fresh = [i for i in same if i not in self._served]
+        fresh_named = [i for i in named if i in fresh]
+        # Asked again under its own name, as a resumed run does, an exchange is served again.
+        found = fresh_named or named or fresh
+        if found:
+            return found[0]
         problem = self._used_up(request, len(same)) if same else self._unseen(request)
         if self._strict or request.request_id not in self._by_name:
             raise UnseenPromptError(problem)
@@ -120,19 +119,19 @@ class ReplayClient:
         if not self._exchanges:
             return f"request {request.request_id}: the recording {self._path} is empty. {_REMEDY}"
         asked = _as_text(request.messages)
-        texts = [_as_text(exchange.messages) for exchange in self._exchanges]
+        texts = [_as_text(exchange.request.messages) for exchange in self._exchanges]
         index = nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
         found = difference(texts[index], asked)
         return (
             f"request {request.request_id}: its prompt is not in {self._path}. The nearest is "
-            f"that of {self._exchanges[index].request_id}, {found.similarity:.1%} alike; the "
+            f"that of {self._exchanges[index].request.request_id}, {found.similarity:.1%} alike; the "
             f"differences (- recorded, + asked):\n{found.diff}\n{_REMEDY}"
         )
 
 
-def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer]]) -> None:
+def save_recording(path: Path, exchanges: Iterable[Exchange]) -> None:
     """Write a recording, atomically and in the given order; equal input gives equal bytes."""
-    write_whole(path, "".join(_to_line(request, answer) for request, answer in exchanges))
+    write_whole(path, "".join(map(_to_line, exchanges)))
 
 
 def load_recording(path: Path) -> tuple[Exchange, ...]:
@@ -163,13 +162,14 @@ def _as_text(messages: tuple[Message, ...]) -> str:
     return "\n".join(f"[{m.role}]\n{mask_host_numbers(m.content)}" for m in messages)
 
 
-def _to_line(request: ChatRequest, answer: ChatAnswer) -> str:
+def _to_line(exchange: Exchange) -> str:
+    request = exchange.request
     data = {
         "request_id": request.request_id,
         "model": request.model,
         "key": request.key,
         "messages": [asdict(message) for message in request.messages],
-        "answer": asdict(answer),
+        "answer": asdict(exchange.answer),
     }
     return json.dumps(data, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -177,10 +177,10 @@ def _to_line(request: ChatRequest, answer: ChatAnswer) -> str:
 def _from_line(line: str) -> Exchange:
     data = _object(json.loads(line), "the line")
     messages = tuple(_message(_object(m, "a message")) for m in data["messages"])
-    key = prompt_key(messages)
-    if data["key"] != key:
+    request = ChatRequest(_text(data, "request_id"), _text(data, "model"), messages)
+    if data["key"] != request.key:
         raise ValueError("the key does not belong to the messages, so one of them was edited")
-    return Exchange(_text(data, "request_id"), key, messages, _answer(data["answer"]))
+    return Exchange(request, _answer(data["answer"]))
 
 
 def _message(data: Mapping[str, Any]) -> Message:
