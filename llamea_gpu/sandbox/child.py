@@ -1,0 +1,207 @@
+"""The contract's runtime inside the hardened child: fetches the job, runs the candidate, reports.
+
+Nothing here protects the measurements: they are not in this process. A candidate may take all of it
+apart; what it sends is checked by the host (`serving`). It needs numpy and the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import random
+import struct
+import sys
+import traceback
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.sandbox import protocol
+from llamea_gpu.sandbox.hardening import CHANNEL_FD
+from llamea_gpu.spaces.space import SearchSpace, SpaceView
+
+CANDIDATE_FILE = "<candidate>"
+_CANDIDATE_MODULE = "candidate"
+_MAX_REPLY_BYTES = max(8 * (1 + protocol.PART_ROWS), protocol.PART_BYTES + protocol.JOB_SIZE.size)
+_FRAMES_SHOWN = 6
+
+
+def _request(packet: bytes) -> bytes:
+    """One round trip. The host ends a run by closing the channel, usually with a SIGKILL."""
+    try:
+        os.write(CHANNEL_FD, packet)
+        reply = os.read(CHANNEL_FD, _MAX_REPLY_BYTES)
+    except OSError as error:
+        raise BudgetExhausted from error
+    if not reply:
+        raise BudgetExhausted
+    return reply
+
+
+def _rest(first: bytes, size: int) -> bytes:
+    """The whole of an answer of ``size`` bytes that began with ``first``."""
+    parts = [first]
+    missing = size - len(first)
+    while missing > 0:
+        parts.append(_request(protocol.KIND.pack(protocol.NEXT)))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
+
+class Evaluate:
+    """``evaluate`` of the contract: configurations in, costs in ms out, in the same order.
+
+    ``spent`` is the share of the budget used, as of the last answer; ``parallel`` is how many
+    configurations compile side by side.
+    """
+
+    __slots__ = ("_parallel", "_space", "_spent")
+
+    def __init__(self, space: SearchSpace, parallel: int) -> None:
+        self._space = space
+        self._parallel = parallel
+        self._spent = 0.0
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1."""
+        return self._spent
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations compile side by side."""
+        return self._parallel
+
+    def __call__(
+        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
+    ) -> list[float]:
+        """Costs in ms to minimise, inf for a configuration that fails to compile or run.
+
+        Raises:
+            ValueError: a configuration that is not valid in this space (nothing is charged).
+            BudgetExhausted: the budget is used up.
+        """
+        if isinstance(configurations, np.ndarray) and configurations.ndim == 2:
+            rows = self._space.rows(configurations).tolist()
+        else:
+            configurations = list(configurations)
+            rows = list(map(self._space.row, configurations))
+        if len(rows) == 1 and rows[0] >= 0:
+            reply = _request(protocol.KIND_AND_WORD.pack(protocol.ASK, rows[0]))
+            self._spent, cost = protocol.SPENT_AND_COST.unpack(reply)
+            return [cost]
+        if not rows:
+            return []
+        if min(rows) < 0:
+            raise ValueError(self._complaint(configurations, rows.index(-1)))
+        return self._ask_batch(rows)
+
+    def _ask_batch(self, rows: list[int]) -> list[float]:
+        count = len(rows)
+        if count > protocol.MAX_BATCH_ROWS:
+            raise ValueError(
+                f"a batch must hold at most {protocol.MAX_BATCH_ROWS} configurations, "
+                f"but got {count}"
+            )
+        packed = struct.pack(f"={count}i", *rows)
+        size = 4 * protocol.PART_ROWS
+        last = (len(packed) - 1) // size * size
+        for start in range(0, last, size):
+            _request(protocol.KIND.pack(protocol.MORE) + packed[start : start + size])
+        reply = _request(protocol.KIND.pack(protocol.ASK) + packed[last:])
+        (self._spent,) = protocol.SPENT.unpack_from(reply)
+        costs = _rest(reply[protocol.SPENT.size :], 8 * count)
+        return list(struct.unpack(f"={count}d", costs))
+
+    def _complaint(self, configurations: Sequence[Any] | npt.NDArray[Any], position: int) -> str:
+        """Why the configuration at ``position`` was refused, for the model that wrote the code."""
+        wrong = configurations[position]
+        if isinstance(wrong, (int, float, np.number)):
+            return f"evaluate needs a list of configurations, but got {configurations!r:.200}"
+        if isinstance(wrong, np.ndarray):
+            wrong = tuple(wrong.tolist())
+        try:
+            length = len(wrong)
+        except TypeError:
+            return f"a configuration must be a tuple of value indices, but got {wrong!r:.200}"
+        dimension = self._space.dimension
+        if length != dimension:
+            return f"a configuration must have {dimension} value indices, but got {wrong!r:.200}"
+        return (
+            f"configurations must be valid in this space, but {wrong!r:.200} (number {position} of "
+            f"{len(configurations)}) is not: check with space.contains or use space.repair"
+        )
+
+
+def run(spaces: Mapping[str, SearchSpace]) -> None:
+    """Fetch the job, run it, tell the host how it ended. ``spaces`` are by fingerprint."""
+    reply = _request(protocol.KIND.pack(protocol.READY))
+    (size,) = protocol.JOB_SIZE.unpack_from(reply)
+    job = json.loads(_rest(reply[protocol.JOB_SIZE.size :], size))
+    try:
+        _run_candidate(job, spaces[job["space"]])
+    except BudgetExhausted:
+        pass
+    except MemoryError:
+        _fail("memory", "MemoryError: the run's memory limit is reached")
+        return
+    except BaseException as error:
+        _fail("error", _describe(error))
+        return
+    os.write(CHANNEL_FD, protocol.KIND.pack(protocol.DONE))
+
+
+def _run_candidate(job: Mapping[str, Any], space: SearchSpace) -> None:
+    """The candidate sees a fresh module, and global generators that depend on the seed alone."""
+    source: str = job["source"]
+    seed: int = job["seed"]
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - for candidates that use the global generator
+    rng = np.random.default_rng(seed)
+    module = types.ModuleType(_CANDIDATE_MODULE)
+    sys.modules[_CANDIDATE_MODULE] = module  # dataclasses look their module up
+    lines = source.splitlines(keepends=True)
+    linecache.cache[CANDIDATE_FILE] = (len(source), None, lines, CANDIDATE_FILE)
+    exec(compile(source, CANDIDATE_FILE, "exec"), module.__dict__)  # noqa: S102 - what it is for
+    optimizer = getattr(module, job["class_name"])(**job["hyperparameters"])
+    optimizer(Evaluate(space, job["parallel"]), SpaceView(space, rng), rng)
+
+
+def _fail(reason: str, text: str) -> None:
+    head = protocol.KIND_AND_WORD.pack(protocol.FAILED, protocol.REASONS.index(reason))
+    raw = text.encode("utf-8", errors="replace")
+    if len(raw) > protocol.MAX_TEXT_BYTES:
+        half = protocol.MAX_TEXT_BYTES // 2 - 16
+        raw = raw[:half] + b"\n[...]\n" + raw[-half:]
+    os.write(CHANNEL_FD, head + raw)
+
+
+def _describe(error: BaseException) -> str:
+    """A traceback that shows the candidate's lines, and library frames without this machine's paths."""
+    shown = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == CANDIDATE_FILE:
+            shown.append(f"  line {frame.lineno}, in {frame.name}\n    {frame.line}")
+        elif shown and not frame.filename.startswith(_OWN_FOLDER):
+            shown.append(f"  {_library_name(frame.filename)}, in {frame.name}")
+    if len(shown) > 2 * _FRAMES_SHOWN:
+        left_out = len(shown) - 2 * _FRAMES_SHOWN
+        shown[_FRAMES_SHOWN:-_FRAMES_SHOWN] = [f"  [{left_out} more calls]"]
+    last = "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    return "\n".join(["Traceback of <candidate> (most recent call last):", *shown, last])
+
+
+def _library_name(path: str) -> str:
+    """``numpy/linalg/_linalg.py`` of a path below any site-packages or standard library."""
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in path:
+            return path.rpartition(marker)[2]
+    return path.rpartition("/")[2]
+
+
+_OWN_FOLDER = os.path.dirname(__file__)

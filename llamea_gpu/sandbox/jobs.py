@@ -1,0 +1,92 @@
+"""What a run is made of: limits, and a candidate with the task, seed and limits to run it under.
+
+Data only. `llamea_gpu.sandbox.pool` runs jobs; `llamea_gpu.tasks.Trace` is what comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llamea_gpu.errors import SandboxError
+from llamea_gpu.tasks import Task
+
+# The child's own interpreter and libraries take up to 0.7 GB of address space.
+_LEAST_MEMORY_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may use.
+
+    ``cpu_s`` is the candidate's own CPU seconds. The wall limit only catches a candidate that
+    waits: it is ``wall_factor * cpu_s``, but at least ``wall_floor_s``, so that a loaded machine
+    does not end honest runs. ``memory_bytes`` is address space, interpreter and libraries included.
+
+    Raises:
+        SandboxError: a limit that no run could keep.
+    """
+
+    cpu_s: float = 10.0
+    wall_factor: float = 5.0
+    memory_bytes: int = 2 << 30
+    wall_floor_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("cpu_s", "wall_factor", "wall_floor_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise SandboxError(f"{name} must be a positive number, but got {value}")
+        if self.memory_bytes < _LEAST_MEMORY_BYTES:
+            raise SandboxError(
+                f"memory_bytes must be at least {_LEAST_MEMORY_BYTES} (interpreter and libraries "
+                f"count), but got {self.memory_bytes}"
+            )
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of real time after which a run is ended."""
+        return max(self.wall_factor * self.cpu_s, self.wall_floor_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One run: ``source`` defines ``class_name``, which is called on ``task`` with ``seed``.
+
+    ``hyperparameters`` are keyword arguments for the class: numbers, strings and bools. A run that
+    asks ``max_idle_asks`` times without a new visit is stalled; ``charge_cpu`` adds the candidate's
+    own CPU seconds to the task's clock.
+    """
+
+    source: str
+    class_name: str
+    hyperparameters: Mapping[str, object]
+    task: Task
+    seed: int
+    limits: Limits = field(default_factory=Limits)
+    max_idle_asks: int = 10_000
+    charge_cpu: bool = False
+
+    def to_bytes(self, parallel: int) -> bytes:
+        """What the child is told: JSON. The task is not in it.
+
+        Raises:
+            SandboxError: a hyperparameter or seed that JSON cannot carry.
+        """
+        body = {
+            "source": self.source,
+            "class_name": self.class_name,
+            "hyperparameters": dict(self.hyperparameters),
+            "space": self.task.recording.space.fingerprint,
+            "seed": self.seed,
+            "parallel": parallel,
+        }
+        try:
+            return json.dumps(body).encode("utf-8")
+        except (TypeError, ValueError) as error:
+            raise SandboxError(
+                f"seed and hyperparameters must be plain numbers, strings or bools, but got "
+                f"seed={self.seed!r}, {dict(self.hyperparameters)!r}: {error}"
+            ) from error

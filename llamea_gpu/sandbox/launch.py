@@ -1,0 +1,139 @@
+"""The command that starts a zygote: plain, or inside bubblewrap with nothing of the host in view.
+
+It finds the interpreter, the libraries and this package's own code. It starts nothing itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import llamea_gpu
+from llamea_gpu.errors import SandboxError
+
+# No user or site hooks (-s, -S); sys.path is the standard library and the folders given.
+_BOOTSTRAP = (
+    "import sys; sys.path = [p for p in sys.path if p] + sys.argv[2:]; "
+    "from llamea_gpu.sandbox.zygote import main; main(int(sys.argv[1]))"
+)
+_THREADS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "VECLIB_MAXIMUM")
+# All that the zygote and every child see: no key, no home, no search path.
+ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "JOBLIB_MULTIPROCESSING": "0",
+    **{f"{name}_NUM_THREADS": "1" for name in _THREADS},
+}
+
+_REQUIRED = ("numpy", "scipy", "sklearn")
+_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
+# This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
+_OWN_CODE = ("__init__.py", "errors.py", "sandbox", "spaces")
+_SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64")
+_LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where the zygote's code lies on this machine.
+
+    ``interpreter`` is the real file, not a virtual environment's link; ``import_roots`` go on its
+    path; ``visible`` are all files and folders that it has to read.
+    """
+
+    interpreter: Path
+    import_roots: tuple[Path, ...]
+    visible: tuple[Path, ...]
+
+
+def find_installation() -> Installation:
+    """Locate interpreter, libraries and own code.
+
+    Raises:
+        SandboxError: numpy, scipy or scikit-learn is not installed.
+    """
+    interpreter = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+    own = Path(llamea_gpu.__file__).resolve().parent
+    roots, visible = [own.parent], [own / name for name in _OWN_CODE]
+    for name in _REQUIRED + _THEIR_NEEDS:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            if name in _REQUIRED:
+                raise SandboxError(
+                    f"a candidate may use {name}, but it is not installed: pip install llamea-gpu"
+                )
+            continue
+        origin = Path(spec.origin)
+        is_package = bool(spec.submodule_search_locations)
+        root = origin.parent.parent if is_package else origin.parent
+        roots.append(root)
+        visible.append(origin.parent if is_package else origin)
+        visible += root.glob("*.libs")  # shared libraries that wheels bring along
+    return Installation(interpreter, tuple(dict.fromkeys(roots)), tuple(dict.fromkeys(visible)))
+
+
+def plain_command(installation: Installation, control_fd: int) -> list[str]:
+    """The zygote's command line, without a wrapper."""
+    roots = [str(root) for root in installation.import_roots]
+    return [str(installation.interpreter), "-sS", "-c", _BOOTSTRAP, str(control_fd), *roots]
+
+
+def bubblewrap_command(program: str, installation: Installation, control_fd: int) -> list[str]:
+    """The same in new namespaces, with a file system that holds code and nothing else.
+
+    No /proc, /sys, /tmp or /dev. As root the user namespace is kept, so that children can become a
+    different user on the host too (bubblewrap would map root to root); every capability but those
+    for that is dropped. ``--die-with-parent`` is not used: it means the *thread* that started it.
+    """
+    command = [program, "--new-session", "--cap-drop", "ALL"]
+    if os.geteuid() == 0:
+        for namespace in ("ipc", "pid", "net", "uts", "cgroup-try"):
+            command.append(f"--unshare-{namespace}")
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
+            command += ["--cap-add", capability]
+    else:
+        command.append("--unshare-all")
+    command += _file_system(installation)
+    return [*command, "--chdir", "/", "--", *plain_command(installation, control_fd)]
+
+
+def _file_system(installation: Installation) -> list[str]:
+    """Binds, in the order in which bubblewrap has to apply them."""
+    arguments: list[str] = []
+    folders = [Path(p) for p in (*_SYSTEM_LIBRARIES, *_LINKER_FILES)]
+    for path in folders:
+        if path.is_symlink() and path.is_dir():  # merged /usr
+            arguments += ["--symlink", os.readlink(path), str(path)]
+        elif path.exists():
+            arguments += ["--ro-bind", str(path), str(path)]
+    standard = [Path(sysconfig.get_path(which)) for which in ("stdlib", "platstdlib")]
+    library_folder = Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
+    standard += sorted(library_folder.glob("libpython*.so*"))
+    for path in (*dict.fromkeys(standard), installation.interpreter):
+        arguments += ["--ro-bind", str(path), str(path)]
+    # Installed packages may carry recordings: hide them all, then show the few that are needed.
+    hidden = list(_package_folders(standard[0]))
+    for path in hidden:
+        arguments += ["--tmpfs", str(path)]
+    for path in installation.visible:
+        if path.exists():
+            arguments += ["--ro-bind", str(path), str(path)]
+    for path in (*hidden, Path("/")):
+        arguments += ["--remount-ro", str(path)]
+    return arguments
+
+
+def _package_folders(standard_library: Path) -> Iterator[Path]:
+    """Folders of installed packages in what `_file_system` has bound so far."""
+    places = [standard_library, Path("/usr/lib/python3"), *Path("/usr/lib").glob("python3.*")]
+    for place in dict.fromkeys(p.resolve() for p in places):
+        for name in _INSTALLED:
+            if (place / name).is_dir():
+                yield place / name

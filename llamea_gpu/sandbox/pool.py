@@ -1,0 +1,113 @@
+"""`Sandbox`: a pool of threads, each serving one hardened child at a time.
+
+It opens the best level that verifies, keeps a zygote for each set of libraries that candidates ask
+for, and replaces one that dies. A killed, crashed or stuck child costs its own run and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+from llamea_gpu.errors import SandboxError, SandboxUnavailableError
+from llamea_gpu.sandbox.jobs import Job
+from llamea_gpu.sandbox.launch import find_installation
+from llamea_gpu.sandbox.levels import LEVELS, UNSAFE, Ingredients, Level
+from llamea_gpu.sandbox.preload import library_for
+from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
+from llamea_gpu.sandbox.report import SandboxReport
+from llamea_gpu.sandbox.serving import run_job
+from llamea_gpu.tasks import Trace
+
+_ATTEMPTS = 3  # at a run whose zygote dies
+
+
+class Sandbox:
+    """Runs jobs. A context manager; thread-safe. Make one with `Sandbox.open`."""
+
+    def __init__(
+        self, ingredients: Ingredients, level: Level, report: SandboxReport, workers: int
+    ) -> None:
+        self._ingredients = ingredients
+        self._level = level
+        self.report = report
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
+        self._zygotes: dict[str, ZygoteProcess] = {}  # by library set
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        workers: int | None = None,
+        min_level: int = 1,
+        unsafe: bool = False,
+        level: int | None = None,
+    ) -> Sandbox:
+        """The best level that verifies, at least ``min_level``, or exactly ``level``."""
+        ingredients = Ingredients.find(find_installation())
+        chosen = UNSAFE if unsafe else next(l for l in LEVELS if level in (None, l.number))
+        workers = workers or len(os.sched_getaffinity(0))
+        return cls(ingredients, chosen, SandboxReport(chosen.number, ()), workers)
+
+    @property
+    def level(self) -> int:
+        """3, 2 or 1; 0 is unsafe."""
+        return self._level.number
+
+    def submit(self, job: Job) -> Future[Trace]:
+        """Run ``job`` on the next free worker."""
+        return self._executor.submit(self._run, job)
+
+    def run(self, job: Job) -> Trace:
+        """Run ``job`` and wait for it."""
+        return self.submit(job).result()
+
+    def close(self) -> None:
+        """End every run in progress (its future gets a SandboxError) and every process."""
+        with self._lock:
+            self._closed = True
+            zygotes = list(self._zygotes.values())
+            self._zygotes.clear()
+        for zygote in zygotes:
+            zygote.close()
+        self._executor.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, job: Job) -> Trace:
+        library = library_for(job.source)
+        problem = ""
+        for _ in range(_ATTEMPTS):
+            zygote = self._zygote(library)
+            try:
+                return run_job(zygote, job)
+            except ZygoteDied as death:
+                problem = str(death)
+                self._discard(library, zygote)
+        raise SandboxError(f"the zygote died in each of {_ATTEMPTS} attempts at a run: {problem}")
+
+    def _zygote(self, library: str) -> ZygoteProcess:
+        with self._lock:
+            if self._closed:
+                raise SandboxError("a sandbox must be open to run a job, but it was closed")
+            if library not in self._zygotes:
+                self._zygotes[library] = self._ingredients.start(self._level, library)
+            return self._zygotes[library]
+
+    def _discard(self, library: str, zygote: ZygoteProcess) -> None:
+        with self._lock:
+            if self._zygotes.get(library) is zygote:
+                del self._zygotes[library]
+        zygote.close()

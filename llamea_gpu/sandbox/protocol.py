@@ -1,0 +1,51 @@
+"""The wire between host and child: one request, one reply, each a SOCK_SEQPACKET packet.
+
+A request starts with an int32 kind; what follows is fixed by the kind and checked by the host.
+
+    READY                     hardened, no candidate code has run; reply: the job, first part
+    UNHARDENED text           hardening failed (only ever accepted in place of READY)
+    MORE rows                 a part of a batch; reply: a bare ``spent``
+    ASK rows                  the last or only part of a batch; reply: ``spent`` and costs
+    NEXT                      reply: the next part of what did not fit the last reply
+    FAILED reason text        the candidate raised; reason is an index into REASONS
+    DONE                      the candidate returned
+
+Rows are int32, costs and ``spent`` float64, all native: both ends run on one machine. Nothing is
+ever pickled. This module holds constants and text cleaning only, and needs the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE = range(7)
+
+REASONS = ("error", "memory")
+
+# Rows a packet carries. 16 KiB of rows and 32 KiB of costs fit the smallest usual socket buffer.
+PART_ROWS = 4096
+# Configurations in one call of ``evaluate``.
+MAX_BATCH_ROWS = 1 << 20
+# Bytes of a job that one packet carries.
+PART_BYTES = 32768
+MAX_TEXT_BYTES = 6000
+MAX_REQUEST_BYTES = 8 + max(4 * PART_ROWS, MAX_TEXT_BYTES)
+
+KIND = struct.Struct("=i")
+KIND_AND_WORD = struct.Struct("=ii")  # ASK of one row; FAILED's reason
+SPENT_AND_COST = struct.Struct("=dd")
+SPENT = struct.Struct("=d")
+JOB_SIZE = struct.Struct("=q")  # precedes the first part of the job
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+
+
+def clean_text(raw: bytes, limit: int = MAX_TEXT_BYTES) -> str:
+    """Text from untrusted bytes: decoded, without control characters, addresses masked, bounded.
+
+    Masked addresses make the text of a failing run the same each time.
+    """
+    text = raw[:limit].decode("utf-8", errors="replace")
+    text = "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
+    return _ADDRESS.sub("0x…", text)

@@ -1,0 +1,211 @@
+"""The trusted side of one run: answers a child's requests and decides how the run ended.
+
+Costs, memory of visits, budget and clock are the Evaluator's, in this process. Whatever the child
+sends is data: exact lengths, rows in range, one request at a time, nothing unpickled, no ancillary
+data taken, no send that could block. It does not fork or harden (`process`, `zygote`).
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamea_gpu.errors import BudgetExhausted, SandboxError
+from llamea_gpu.sandbox import protocol
+from llamea_gpu.sandbox.jobs import Job
+from llamea_gpu.sandbox.process import Child, Ending, ZygoteDied, ZygoteProcess
+from llamea_gpu.tasks import Evaluator, Stalled, Trace
+
+# How often a silent child's CPU and wall time are looked at.
+_TICK_S = 0.05
+_TIMEVAL = struct.pack("@ll", 0, int(_TICK_S * 1e6))
+_SINGLE_BYTES = protocol.KIND_AND_WORD.size
+_Rows = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Why the host stopped serving. ``outcome`` is empty when only the exit status tells."""
+
+    outcome: str
+    error: str | None = None
+
+
+class _Over(Exception):  # noqa: N818 - carries the end of the run out of the loop
+    def __init__(self, outcome: str, error: str | None = None) -> None:
+        self.end = _End(outcome, error)
+
+
+def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
+    """One job on one fresh child, from fork to trace.
+
+    Raises:
+        ZygoteDied: the zygote went away; nothing of the run counts.
+        SandboxError: the child could not harden itself; no candidate code ran.
+    """
+    evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu)
+    with zygote.fork(job.task.recording.space, job.limits) as child:
+        end = _Service(child, job, evaluator).serve()
+        child.kill()
+        ending = child.wait()
+    if not end.outcome:
+        end = _judge(ending, job)
+    return evaluator.trace(outcome=end.outcome, seed=job.seed, cpu_s=ending.cpu_s, error=end.error)
+
+
+def _judge(ending: Ending, job: Job) -> _End:
+    """A child that ended without saying so: what the kernel says of it."""
+    if ending.cpu_s >= job.limits.cpu_s:
+        return _End("timeout", _cpu_text(job))
+    if signalled := ending.status & 0x7F:
+        name = signal.Signals(signalled).name
+        return _End("crashed", f"the process was ended by {name}")
+    return _End("crashed", f"the process left with exit status {ending.status >> 8}")
+
+
+def _cpu_text(job: Job) -> str:
+    return f"the run's limit of {job.limits.cpu_s:g} CPU seconds is used up"
+
+
+class _Service:
+    """The loop over one child's requests."""
+
+    def __init__(self, child: Child, job: Job, evaluator: Evaluator) -> None:
+        self._child = child
+        self._channel = child.channel
+        self._job = job
+        self._evaluator = evaluator
+        self._started = False
+        self._parts: list[_Rows] = []  # of a batch that is still coming
+        self._batch_rows = 0
+        self._pending: list[bytes] = []  # parts of an answer that are still to be fetched, reversed
+        self._charged_s = 0.0
+        self._deadline = time.perf_counter() + job.limits.wall_s
+        self._next_check = 0.0
+
+    def serve(self) -> _End:
+        """Until the run is over for the host, whatever the child may still want."""
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
+        receive = self._channel.recv
+        try:
+            while True:
+                try:
+                    packet = receive(protocol.MAX_REQUEST_BYTES + 1)  # one more shows excess
+                except BlockingIOError:
+                    self._check_limits()
+                    continue
+                except ConnectionResetError:
+                    packet = b""
+                if not packet:
+                    return self._gone()
+                if time.perf_counter() >= self._next_check:
+                    self._check_limits()
+                self._answer(packet)
+        except _Over as over:
+            return over.end
+        except BudgetExhausted:
+            return _End("budget")
+        except Stalled as stalled:
+            return _End("stalled", f"{stalled}")
+
+    def _gone(self) -> _End:
+        if not self._started:
+            raise ZygoteDied("the child ended before it was hardened")
+        return _End("")
+
+    def _check_limits(self) -> None:
+        now = time.perf_counter()
+        self._next_check = now + _TICK_S
+        cpu_s = self._child.cpu_s()
+        if cpu_s is not None and cpu_s >= self._job.limits.cpu_s:
+            raise _Over("timeout", _cpu_text(self._job))
+        if now >= self._deadline:
+            limit = self._job.limits.wall_s
+            raise _Over("timeout", f"the run's limit of {limit:g} s of real time is used up")
+
+    def _answer(self, packet: bytes) -> None:
+        """One request, one reply; raises to end the run."""
+        if len(packet) == _SINGLE_BYTES and self._started and not self._parts:
+            kind, row = protocol.KIND_AND_WORD.unpack(packet)
+            if kind == protocol.ASK and not self._pending:
+                costs = self._ask(np.array((row,), dtype=np.int32))
+                self._reply(protocol.SPENT_AND_COST.pack(self._evaluator.spent, costs[0]))
+                return
+        if not protocol.KIND.size <= len(packet) <= protocol.MAX_REQUEST_BYTES:
+            raise _Over("protocol", f"a request of {len(packet)} bytes")
+        (kind,) = protocol.KIND.unpack_from(packet)
+        body = packet[protocol.KIND.size :]
+        if not self._started:
+            self._start(kind, body)
+        elif kind == protocol.NEXT and self._pending and not body:
+            self._reply(self._pending.pop())
+        elif self._pending:
+            raise _Over("protocol", "a request before the last answer was fetched")
+        elif kind in (protocol.MORE, protocol.ASK):
+            self._take_rows(kind, body)
+        else:
+            self._finish(kind, body)
+
+    def _start(self, kind: int, body: bytes) -> None:
+        if kind == protocol.UNHARDENED:
+            raise SandboxError(f"a child could not harden itself: {protocol.clean_text(body)}")
+        if kind != protocol.READY or body:
+            raise SandboxError(f"a child must report that it is hardened, but sent kind {kind}")
+        self._started = True
+        self._charged_s = self._child.cpu_s() or 0.0
+        job = self._job.to_bytes(self._evaluator.parallel)
+        self._reply_in_parts(protocol.JOB_SIZE.pack(len(job)), job, protocol.PART_BYTES)
+
+    def _take_rows(self, kind: int, body: bytes) -> None:
+        if not body or len(body) % 4 or len(body) > 4 * protocol.PART_ROWS:
+            raise _Over("protocol", f"rows in {len(body)} bytes")
+        rows = np.frombuffer(body, dtype=np.int32)
+        self._batch_rows += rows.size
+        if self._batch_rows > protocol.MAX_BATCH_ROWS:
+            raise _Over("protocol", f"a batch of more than {protocol.MAX_BATCH_ROWS} rows")
+        self._parts.append(rows)
+        if kind == protocol.MORE:
+            self._reply(protocol.SPENT.pack(self._evaluator.spent))
+            return
+        costs = self._ask(rows if len(self._parts) == 1 else np.concatenate(self._parts))
+        self._parts, self._batch_rows = [], 0
+        head = protocol.SPENT.pack(self._evaluator.spent)
+        self._reply_in_parts(head, costs.tobytes(), 8 * protocol.PART_ROWS)
+
+    def _ask(self, rows: _Rows) -> NDArray[np.float64]:
+        if self._job.charge_cpu:
+            used_s = self._child.cpu_s() or self._charged_s
+            self._evaluator.charge(used_s - self._charged_s)
+            self._charged_s = used_s
+        try:
+            return self._evaluator.ask(rows)
+        except ValueError as error:
+            raise _Over("protocol", f"{error}") from error
+
+    def _finish(self, kind: int, body: bytes) -> None:
+        if kind == protocol.DONE and not body:
+            raise _Over("finished")
+        if kind == protocol.FAILED and len(body) >= 4:
+            (reason,) = protocol.KIND.unpack_from(body)
+            if 0 <= reason < len(protocol.REASONS):
+                raise _Over(protocol.REASONS[reason], protocol.clean_text(body[4:]))
+        raise _Over("protocol", f"a request of kind {kind} with {len(body)} bytes")
+
+    def _reply_in_parts(self, head: bytes, body: bytes, size: int) -> None:
+        """Send the first part; the child fetches the others, so that no send ever has to wait."""
+        self._reply(head + body[:size])
+        self._pending = [body[i : i + size] for i in range(size, len(body), size)][::-1]
+
+    def _reply(self, packet: bytes) -> None:
+        try:
+            self._channel.send(packet, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            raise _Over("protocol", "requests without reading the answers") from None
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it ended meanwhile: the next receive says so
