@@ -1,0 +1,1 @@
+"""Searchers: everything that tunes under one contract (`llamea_gpu.searchers.contract`)."""

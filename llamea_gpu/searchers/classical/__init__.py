@@ -1,0 +1,1 @@
+"""Human-designed searchers: one file an algorithm, each standing alone with numpy only."""
