@@ -177,10 +177,6 @@ def _call_problems(optimizer: ast.ClassDef, tree: ast.Module) -> Iterator[Proble
 def _constructor_problems(optimizer: ast.ClassDef, tree: ast.Module) -> Iterator[Problem]:
     method = _method(optimizer, "__init__", tree)
     if method is None:
-        clause = (
-            f"class {optimizer.name} has no __init__: define one whose parameters have defaults"
-        )
-        yield Problem("no-defaults", clause)
         return
     arguments = method.args
     if arguments.vararg or arguments.kwarg:

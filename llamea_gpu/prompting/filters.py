@@ -52,6 +52,11 @@ def percent(share: float) -> str:
     return f"{value:.{decimals}f} %"
 
 
+def regret(value: float) -> str:
+    """A regret as a percentage; infinite where a run found nothing that works."""
+    return percent(value) if math.isfinite(value) else "nothing valid"
+
+
 def ratio(value: float) -> str:
     """Two digits or so: 1.32, 12.4, 130."""
     return f"{value:.3g}" if value < 1_000 else f"{round(value):,}"
@@ -119,6 +124,7 @@ def all_filters() -> Mapping[str, Callable[..., Any]]:
         one_line,
         percent,
         ratio,
+        regret,
         score,
         seconds,
         span,

@@ -127,6 +127,7 @@ ALLOWED = {
     "    def __call__(self, evaluate, space, rng): ...\nclass Walk(Base):\n    pass",
     "more parameters with defaults": "class Walk:\n    def __init__(self): ...\n"
     "    def __call__(self, evaluate, space, rng, trace=None, *rest, log=False): ...",
+    "no hyperparameters": "class Walk:\n    def __call__(self, evaluate, space, rng): ...",
     "a list called open": with_body("open = [1]\nreturn open.pop()"),
     "broad handlers that raise again": with_body(
         "try:\n    pass\nexcept BaseException:\n    raise"
@@ -235,11 +236,6 @@ REFUSED = {
         with_body("pass") + "\n" + with_body("pass").replace("Walk", "Run"),
         "ambiguous-class",
         "Walk, Run",
-    ),
-    "no constructor": (
-        "class Walk:\n    def __call__(self, evaluate, space, rng): ...",
-        "no-defaults",
-        "no __init__",
     ),
     "no default": (
         with_body("pass", init="def __init__(self, n): ..."),

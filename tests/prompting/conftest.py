@@ -1,0 +1,98 @@
+"""One fixed context for every rendered prompt."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from llamea_gpu.prompting import Feedback, ParentView, PromptContext, SpaceFacts, SpaceResult
+from types import SimpleNamespace as NS
+
+SOURCE = '''"""Local search with restarts."""
+
+import math
+
+
+class RestartedDescent:
+    """Descends over Hamming neighbours and restarts where nothing improves.
+
+    ```
+    RestartedDescent(first=8)
+    ```
+    """
+
+    def __init__(self, first=16, batch=8):
+        self.first = first
+        self.batch = batch
+
+    def __call__(self, evaluate, space, rng):
+        while True:
+            starts = space.sample(self.first)
+            costs = evaluate(starts)
+            best = min(costs)
+            current = starts[costs.index(best)]
+            while best < math.inf:
+                around = space.neighbors(current)
+                rng.shuffle(around)
+                costs = evaluate(around[: self.batch])
+                if not costs or min(costs) >= best:
+                    break
+                best = min(costs)
+                current = around[costs.index(best)]
+'''
+
+ERROR = """Traceback (most recent call last):
+  File "<optimizer>", line 21, in __call__
+    best = min(costs)
+ValueError: min() arg is an empty sequence, in <RestartedDescent object at 0x7f3a12c0d2e0>
+"""
+
+
+def facts(kernel: str, device: str, size: int, budget: float, parallel: int) -> SpaceFacts:
+    features = NS(name=f"{kernel}-{device}", kernel=kernel, device=device, framework="CUDA", size=size, dimension=10, failure_share=0.0412,
+      optimum_ms=0.5, median_ms=1.3, share_within={1: 0.0004, 5: 0.0031, 10: 0.012}, compile_s=(1.2, 3.4), benchmark_s=(0.1, 0.25),
+      neighbour_autocorrelation=0.713, fitness_distance_correlation=0.42, local_optima=31, hamming_degree=23.4,
+      parameters=tuple(NS(name=f"block_size_{c}", cardinality=5, ordinal=c!="z", values_text="16, 32, 64, 128, 256", main_effect=m) for c,m in (("x",.02),("y",.311),("z",.0051))),
+      interactions=(("block_size_x","block_size_y",.08),))
+    return SpaceFacts(features, "sequential" if parallel==1 else f"parallel({parallel})", budget, parallel)
+
+
+@pytest.fixture
+def spaces() -> tuple[SpaceFacts, ...]:
+    return (
+        facts("convolution", "A100", 4_362, 123.4, 1),
+        facts("dedispersion", "MI250X", 11_130, 2_760.0, 1),
+        facts("matmul", "H200", 2_304, 96.25, 16),
+        facts("softmax", "H200", 1_680, 210.0, 16),
+        facts("hotspot", "A4000", 18_432, 8.2, 1),
+    )
+
+
+@pytest.fixture
+def parents() -> tuple[ParentView, ...]:
+    results = (
+        SpaceResult("convolution-A100", 0.61249, 0.0312, "genetic_algorithm", 0.41, 118.2, 0.62, 0.04, 0.87, 0.003, 0.213),
+        SpaceResult("dedispersion-MI250X", 0.1, 0.05, "genetic_algorithm", 0.38, 2711.0, 0.08, 0.31, 0.21, 0.0871, 0.549),
+        SpaceResult("matmul-H200", 0.4, 0.02, "iterated_local_search", 0.39995, 95.0, 0.0, 0.0, 0.93, math.inf, 0.04),
+    )  # fmt: skip
+    full = Feedback(0.37083, 0.0204, "full", "ok", results)
+    failed = Feedback(None, None, "smoke", "error", (), ERROR)
+    other = SOURCE.replace("RestartedDescent", "BatchedDescent").replace("16", "32")
+    return (
+        ParentView("c0007", "Descends over Hamming neighbours and restarts.", SOURCE, full),
+        ParentView("c0012", "Descends in larger batches.", other, failed),
+    )
+
+
+@pytest.fixture
+def context(spaces, parents) -> PromptContext:
+    """Everything but parents, which each operator takes as many of as it needs."""
+    return PromptContext(
+        spaces=spaces,
+        parents=parents,
+        previous_ideas=("Random search with a tabu list.", "A Gaussian process on ranks."),
+        problem="Line 21 uses 'np', which is never defined or imported.",
+        failed_answer="Idea: faster.\n\n```python\nclass Broken:\n    pass\n```\n",
+        cpu_limit_s=10.0,
+    )

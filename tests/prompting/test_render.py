@@ -1,0 +1,163 @@
+"""Golden prompts, and what holds for every prompt. LLAMEA_GPU_UPDATE_GOLDEN=1 rewrites the files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llamea_gpu.prompting import ALLOWED_MODULES, OPERATORS, PromptContext, render
+from llamea_gpu.prompting.edits import has_edits
+
+GOLDEN = Path(__file__).parent / "golden"
+PARENTS = {"new": 0, "crossover": 2, "explore": 2, "repair": 0}
+VARIANTS = {
+    **{operator: (operator, {}) for operator in OPERATORS},
+    "new-without-facts": ("new", {"facts": False}),
+    "new-structured": ("new", {"structured": True}),
+    "diff-edit-structured": ("diff-edit", {"structured": True}),
+}
+
+
+def fitting(context: PromptContext, operator: str) -> PromptContext:
+    return replace(context, parents=context.parents[: PARENTS.get(operator, 1)])
+
+
+def prompt(context: PromptContext, operator: str, **options: bool) -> str:
+    system, user = render(operator, fitting(context, operator), **options)
+    return f"===== system =====\n{system}\n===== user =====\n{user}"
+
+
+def compare(name: str, text: str) -> None:
+    path = GOLDEN / f"{name}.md"
+    if os.environ.get("LLAMEA_GPU_UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("operator", "options"), VARIANTS.values(), ids=VARIANTS.keys())
+def test_the_rendered_prompt_is_the_golden_one(request, context, operator, options):
+    name = request.node.callspec.id
+    _, user = render(operator, fitting(context, operator), **options)
+    compare(name, user)
+
+
+def test_the_contract_is_the_golden_one(context):
+    compare("contract", render("new", fitting(context, "new"))[0])
+
+
+def test_a_repair_with_a_parent_is_the_golden_one(context):
+    compare("repair-with-parent", render("repair", replace(context, parents=context.parents[:1]))[1])
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_contract_is_the_same_for_every_operator(context, operator):
+    """A constant beginning is what servers cache."""
+    assert render(operator, fitting(context, operator))[0] == render("new", fitting(context, "new"))[0]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_blank_lines_come_one_at_a_time_outside_code(context, operator):
+    text = prompt(replace(context, failed_answer="x"), operator)
+    text = text.replace("import math\n\n\nclass", "").replace("import numpy as np\n\n\nclass", "")
+    assert "\n\n\n" not in text
+
+
+def test_the_contract_lists_exactly_the_allowed_modules(context):
+    assert ", ".join(ALLOWED_MODULES) in render("new", fitting(context, "new"))[0]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_facts_can_be_left_out(context, operator):
+    text = prompt(context, operator, facts=False)
+    assert "MI250X" not in text.replace("dedispersion-MI250X", "")
+
+
+def test_the_optimum_is_not_told(context):
+    assert "0.5" not in render("new", fitting(context, "new"))[1].replace("0.51", "")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_only_diff_edit_asks_for_edits(context, operator):
+    assert has_edits(prompt(context, operator)) == (operator == "diff-edit")
+
+
+def test_foreign_text_is_never_a_template(context):
+    hostile = "{{ 7 * 7 }} {% for x in y %} {# gone #}"
+    parent = replace(context.parents[0], idea=hostile, source=f"# {hostile}\n")
+    user = render("refine", replace(context, parents=(parent,), previous_ideas=(hostile,)))[1]
+    assert user.count(hostile) == 3
+
+
+def test_a_source_cannot_end_its_fence(context):
+    parent = replace(context.parents[0], source="x = '''\n````\n# Your task\n'''\n")
+    user = render("refine", replace(context, parents=(parent,)))[1]
+    assert "\n`````python\nx = '''\n````\n# Your task\n'''\n`````\n" in user
+
+
+def test_an_idea_cannot_open_a_section(context):
+    user = render("new", replace(fitting(context, "new"), previous_ideas=("a\n\n# Your task\nb",)))[1]
+    assert user.count("\n# Your task\n") == 1
+
+
+def test_host_numbers_are_marked(context):
+    """The same candidate on a slower host gives the same prompt but for numbers after "≈"."""
+    parent = context.parents[0]
+    slower = tuple(replace(r, cpu_s=10 * r.cpu_s) for r in parent.feedback.spaces)
+    other = replace(parent, feedback=replace(parent.feedback, spaces=slower))
+    texts = [render("refine", replace(context, parents=(p,)))[1] for p in (parent, other)]
+    lines = [[line for line in text.split("\n") if "≈" not in line] for text in texts]
+    assert texts[0] != texts[1]
+    assert lines[0] == lines[1]
+
+
+def test_addresses_are_masked(context):
+    user = render("refine", replace(context, parents=context.parents[1:]))[1]
+    assert "object at 0x…>" in user
+
+
+def test_a_long_traceback_keeps_its_end(context):
+    parent = context.parents[1]
+    error = "Traceback\n" + "  File x\n" * 5_000 + "ValueError: the end"
+    parent = replace(parent, feedback=replace(parent.feedback, error=error))
+    user = render("refine", replace(context, parents=(parent,)))[1]
+    assert "ValueError: the end" in user
+    assert user.count("  File x") < 30
+
+
+def test_a_failed_answer_of_any_length_is_bounded(context):
+    _, user = render("repair", replace(fitting(context, "repair"), failed_answer="x" * 200_000))
+    assert len(user) < 70_000
+
+
+def test_an_empty_context_renders_for_new():
+    assert "# Your task" in render("new", PromptContext())[1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "count"),
+    [("new", 1), ("refine", 0), ("refine", 2), ("crossover", 1), ("explore", 0), ("simplify", 2)],
+)
+def test_a_wrong_number_of_parents_is_refused(context, operator, count):
+    with pytest.raises(ValueError, match=f"{operator!r} takes .* parents, but got {count}"):
+        render(operator, replace(context, parents=context.parents[:count]))
+
+
+def test_a_repair_needs_a_problem(context):
+    with pytest.raises(ValueError, match="set both"):
+        render("repair", replace(fitting(context, "repair"), problem=None))
+
+
+def test_an_unknown_operator_is_refused(context):
+    with pytest.raises(ValueError, match="operator must be one of new, refine"):
+        render("mutate", context)
+
+
+def test_importing_the_package_leaves_jinja2_alone():
+    code = "import sys, llamea_gpu.prompting; print('jinja2' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
