@@ -43,7 +43,6 @@ __all__ = [
     "SpaceFacts",
     "SpaceResult",
     "Stage",
-    "Stage",
     "admit",
     "parse_answer",
     "render",

@@ -50,12 +50,38 @@ ValueError: min() arg is an empty sequence, in <RestartedDescent object at 0x7f3
 
 
 def facts(kernel: str, device: str, size: int, budget: float, parallel: int) -> SpaceFacts:
-    features = NS(name=f"{kernel}-{device}", kernel=kernel, device=device, framework="CUDA", size=size, dimension=10, failure_share=0.0412,
-      optimum_ms=0.5, median_ms=1.3, share_within={1: 0.0004, 5: 0.0031, 10: 0.012}, compile_s=(1.2, 3.4), benchmark_s=(0.1, 0.25),
-      neighbour_autocorrelation=0.713, fitness_distance_correlation=0.42, local_optima=31, hamming_degree=23.4,
-      parameters=tuple(NS(name=f"block_size_{c}", cardinality=5, ordinal=c!="z", values_text="16, 32, 64, 128, 256", main_effect=m) for c,m in (("x",.02),("y",.311),("z",.0051))),
-      interactions=(("block_size_x","block_size_y",.08),))
-    return SpaceFacts(features, "sequential" if parallel==1 else f"parallel({parallel})", budget, parallel)
+    features = NS(
+        name=f"{kernel}-{device}",
+        kernel=kernel,
+        device=device,
+        framework="CUDA",
+        size=size,
+        dimension=10,
+        failure_share=0.0412,
+        optimum_ms=0.5,
+        median_ms=1.3,
+        share_within={1: 0.0004, 5: 0.0031, 10: 0.012},
+        compile_s=(1.2, 3.4),
+        benchmark_s=(0.1, 0.25),
+        neighbour_autocorrelation=0.713,
+        fitness_distance_correlation=0.42,
+        local_optima=31,
+        hamming_degree=23.4,
+        parameters=tuple(
+            NS(
+                name=f"block_size_{c}",
+                cardinality=5,
+                ordinal=c != "z",
+                values_text="16, 32, 64, 128, 256",
+                main_effect=m,
+            )
+            for c, m in (("x", 0.02), ("y", 0.311), ("z", 0.0051))
+        ),
+        interactions=(("block_size_x", "block_size_y", 0.08),),
+    )
+    return SpaceFacts(
+        features, "sequential" if parallel == 1 else f"parallel({parallel})", budget, parallel
+    )
 
 
 @pytest.fixture
@@ -72,10 +98,46 @@ def spaces() -> tuple[SpaceFacts, ...]:
 @pytest.fixture
 def parents() -> tuple[ParentView, ...]:
     results = (
-        SpaceResult("convolution-A100", 0.61249, 0.0312, "genetic_algorithm", 0.41, 118.2, 0.62, 0.04, 0.87, 0.003, 0.213),
-        SpaceResult("dedispersion-MI250X", 0.1, 0.05, "genetic_algorithm", 0.38, 2711.0, 0.08, 0.31, 0.21, 0.0871, 0.549),
-        SpaceResult("matmul-H200", 0.4, 0.02, "iterated_local_search", 0.39995, 95.0, 0.0, 0.0, 0.93, math.inf, 0.04),
-    )  # fmt: skip
+        SpaceResult(
+            space="convolution-A100",
+            p=0.61249,
+            standard_error=0.0312,
+            reference="genetic_algorithm",
+            reference_p=0.41,
+            evaluations=118.2,
+            revisit_share=0.62,
+            failure_share=0.04,
+            last_improvement=0.87,
+            regret=0.003,
+            cpu_s=0.213,
+        ),
+        SpaceResult(
+            space="dedispersion-MI250X",
+            p=0.1,
+            standard_error=0.05,
+            reference="genetic_algorithm",
+            reference_p=0.38,
+            evaluations=2711.0,
+            revisit_share=0.08,
+            failure_share=0.31,
+            last_improvement=0.21,
+            regret=0.0871,
+            cpu_s=0.549,
+        ),
+        SpaceResult(
+            space="matmul-H200",
+            p=0.4,
+            standard_error=0.02,
+            reference="iterated_local_search",
+            reference_p=0.39995,
+            evaluations=95.0,
+            revisit_share=0.0,
+            failure_share=0.0,
+            last_improvement=0.93,
+            regret=math.inf,
+            cpu_s=0.04,
+        ),
+    )
     full = Feedback(0.37083, 0.0204, "full", "ok", results)
     failed = Feedback(None, None, "smoke", "error", (), ERROR)
     other = SOURCE.replace("RestartedDescent", "BatchedDescent").replace("16", "32")

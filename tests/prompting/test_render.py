@@ -1,4 +1,7 @@
-"""Golden prompts, and what holds for every prompt. LLAMEA_GPU_UPDATE_GOLDEN=1 rewrites the files."""
+"""Golden prompts, and what holds for every prompt.
+
+LLAMEA_GPU_UPDATE_GOLDEN=1 rewrites the files.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def prompt(context: PromptContext, operator: str, **options: bool) -> str:
 
 
 def compare(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.md"
+    path = GOLDEN / f"{name}.txt"
     if os.environ.get("LLAMEA_GPU_UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
@@ -51,13 +54,17 @@ def test_the_contract_is_the_golden_one(context):
 
 
 def test_a_repair_with_a_parent_is_the_golden_one(context):
-    compare("repair-with-parent", render("repair", replace(context, parents=context.parents[:1]))[1])
+    compare(
+        "repair-with-parent", render("repair", replace(context, parents=context.parents[:1]))[1]
+    )
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_contract_is_the_same_for_every_operator(context, operator):
     """A constant beginning is what servers cache."""
-    assert render(operator, fitting(context, operator))[0] == render("new", fitting(context, "new"))[0]
+    assert (
+        render(operator, fitting(context, operator))[0] == render("new", fitting(context, "new"))[0]
+    )
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -100,7 +107,9 @@ def test_a_source_cannot_end_its_fence(context):
 
 
 def test_an_idea_cannot_open_a_section(context):
-    user = render("new", replace(fitting(context, "new"), previous_ideas=("a\n\n# Your task\nb",)))[1]
+    user = render("new", replace(fitting(context, "new"), previous_ideas=("a\n\n# Your task\nb",)))[
+        1
+    ]
     assert user.count("\n# Your task\n") == 1
 
 
@@ -158,6 +167,8 @@ def test_an_unknown_operator_is_refused(context):
 
 
 def test_importing_the_package_leaves_jinja2_alone():
-    code = "import sys, llamea_gpu.prompting; print('jinja2' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys, llamea_gpu.prompting; print('jinja2' in sys.modules, 'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
