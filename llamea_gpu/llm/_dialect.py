@@ -16,6 +16,7 @@ import openai
 
 from llamea_gpu.llm._base import ChatRequest
 from llamea_gpu.llm._completion import request_body
+from llamea_gpu.llm._faults import server_message
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Dialect:
         """
         if error.status_code not in (400, 422):
             return None
-        complaint = f"{error.param} {error.message}".lower()
+        complaint = f"{error.param} {server_message(error)}".lower()
         if "response_format" in sent and "response_format" in complaint:
             self.schema = False
             return "answers are asked for without a JSON schema"

@@ -64,7 +64,7 @@ def status_fault(error: openai.APIStatusError, key_variable: str) -> Fault:
         default = "the server refuses the request: see its message"
         remedy = _REMEDIES.get(status, default).format(key=key_variable)
     return Fault(
-        problem=f"HTTP {status}: {_server_message(error)}",
+        problem=f"HTTP {status}: {server_message(error)}",
         remedy=remedy,
         transient=transient,
         retry_after_s=_retry_after_s(error.response.headers),
@@ -149,11 +149,12 @@ def excerpt(text: str) -> str:
     return line if len(line) <= _MAX_EXCERPT_CHARS else line[:_MAX_EXCERPT_CHARS] + " …"
 
 
-def _server_message(error: openai.APIStatusError) -> str:
-    body = error.body
+def server_message(error: openai.APIStatusError) -> str:
+    """What the server said, be it in OpenAI's error format or in any other."""
+    body = error.body  # the SDK has unpacked {"error": …}
     if isinstance(body, Mapping) and isinstance(body.get("message"), str):
         return str(body["message"])
-    return error.message
+    return error.response.text or error.message
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

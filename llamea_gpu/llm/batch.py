@@ -153,8 +153,7 @@ class BatchExchange:
         return path
 
     def _ask(self, request: ChatRequest) -> None:
-        if request.request_id not in self._asked:
-            self._poll()
+        self._poll()
         present = self._asked.get(request.request_id)
         if present is None:
             path = self._requests.folder / f"{file_stem(request.request_id)}.jsonl"

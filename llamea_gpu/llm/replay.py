@@ -122,9 +122,10 @@ class ReplayClient:
         texts = [_as_text(exchange.request.messages) for exchange in self._exchanges]
         index = nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
         found = difference(texts[index], asked)
+        name = self._exchanges[index].request.request_id
         return (
             f"request {request.request_id}: its prompt is not in {self._path}. The nearest is "
-            f"that of {self._exchanges[index].request.request_id}, {found.similarity:.1%} alike; the "
+            f"that of {name}, {found.similarity:.1%} alike; the "
             f"differences (- recorded, + asked):\n{found.diff}\n{_REMEDY}"
         )
 

@@ -1,4 +1,4 @@
-"""A real HTTP server on a local port that speaks OpenAI's chat completions and misbehaves on demand.
+"""A local HTTP server that speaks OpenAI's chat completions, and misbehaves on demand.
 
 Replies are scripted: each request takes the next one, and ``default`` answers when the script is
 used up. Everything received is kept in ``received``.
@@ -79,9 +79,7 @@ def error(
     return json_reply(payload, status, headers)
 
 
-def json_reply(
-    payload: object, status: int = 200, headers: dict[str, str] | None = None
-) -> Reply:
+def json_reply(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
     """Any JSON."""
     return Reply(json.dumps(payload).encode(), status, headers or {})
 
@@ -109,10 +107,15 @@ class FakeOpenAI:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening and let go of requests that hang; may be called again."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._http.shutdown()
+            self._http.server_close()
+            self._thread.join()
 
     def next_reply(self, received: Received) -> Reply:
         with self._lock:
