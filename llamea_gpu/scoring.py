@@ -54,11 +54,31 @@ class ExternalTrace:
 
     A cost of inf is a failed configuration. Costs need not be among the recording's: each counts
     as the rank it would have there.
+
+    Raises:
+        TaskError: times or costs break these rules.
     """
 
     run: str
     elapsed_s: FloatArray
     cost_ms: FloatArray
+
+    def __post_init__(self) -> None:
+        elapsed_s = np.array(self.elapsed_s, dtype=np.float64)
+        cost_ms = np.array(self.cost_ms, dtype=np.float64)
+        if elapsed_s.ndim != 1 or elapsed_s.shape != cost_ms.shape or not elapsed_s.size:
+            raise TaskError(
+                f"run {self.run!r}: a trace must have as many times as costs, and at least one, "
+                f"but got shapes {elapsed_s.shape} and {cost_ms.shape}"
+            )
+        steps_s = np.diff(elapsed_s, prepend=0.0)
+        if not (np.isfinite(steps_s) & (steps_s >= 0)).all() or not (cost_ms > 0).all():
+            raise TaskError(
+                f"run {self.run!r}: times must be finite seconds that do not decrease, and costs "
+                f"positive milliseconds or inf"
+            )
+        object.__setattr__(self, "elapsed_s", elapsed_s)
+        object.__setattr__(self, "cost_ms", cost_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,7 +336,7 @@ def read_traces_csv(path: Path) -> list[ExternalTrace]:
 
 
 def _external_trace(run: str, points: Sequence[tuple[float, float]]) -> ExternalTrace:
-    elapsed_s, cost_ms = np.array(points, dtype=np.float64).T.copy()
+    elapsed_s, cost_ms = np.array(points, dtype=np.float64).T
     return ExternalTrace(run, elapsed_s, cost_ms)
 
 

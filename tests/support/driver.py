@@ -35,9 +35,7 @@ class Evaluate:
         return costs
 
 
-def run_in_process(
-    optimizer: Any, task: Task, seed: int, max_idle_asks: int = 10_000
-) -> Trace:
+def run_in_process(optimizer: Any, task: Task, seed: int, max_idle_asks: int = 10_000) -> Trace:
     """One run. Faults of the optimizer are raised, not recorded."""
     evaluate = Evaluate(task, max_idle_asks)
     rng = np.random.default_rng(seed)
