@@ -41,9 +41,6 @@ class Clock(Protocol):
     ) -> list[tuple[float, float]]:
         """(begin, finish) of each item; one that begins after the budget's end is not measured."""
 
-    def evaluation_s(self, compile_s: FloatArray, benchmark_s: FloatArray) -> FloatArray:
-        """Evaluation times, shape (n,), as budget, axis and baseline count them."""
-
 
 @dataclass(frozen=True, slots=True)
 class SequentialClock:
@@ -70,10 +67,6 @@ class SequentialClock:
             now = begin + (compiling + benchmarking)
             times.append((begin, now))
         return times
-
-    def evaluation_s(self, compile_s: FloatArray, benchmark_s: FloatArray) -> FloatArray:
-        """Compile + benchmark."""
-        return compile_s + benchmark_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +99,6 @@ class ParallelClock:
             now = begin + benchmarking
             times.append((begin, now))
         return times
-
-    def evaluation_s(self, compile_s: FloatArray, benchmark_s: FloatArray) -> FloatArray:
-        """Compile / workers + benchmark: an evaluation's share of a full batch."""
-        return compile_s / self.workers + benchmark_s
 
 
 def _makespan(durations_s: Sequence[float], workers: int) -> float:

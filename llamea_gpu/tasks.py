@@ -4,15 +4,9 @@ What it does: the budget, time axis and random-search baseline of the published
 methodology; the `Evaluator`, which answers a searcher from the recording and owns costs, memory,
 budget and clock; the paired seeds of repeats.
 
-What it does not do: keep time (`llamea_gpu.clocks`, whose names it passes on), run a searcher
-(`llamea_gpu.sandbox`), or score a trace (`llamea_gpu.scoring`).
-
-The formulas are those of F.-J. Willemsen et al., "A methodology for comparing optimization
-algorithms for auto-tuning", Future Generation Computer Systems 159 (2024), as the package
-autotuning_methodology 1.1.0 computes them. One of them differs: where start and end of the axis
-lie less than two evaluations apart, the end may move up to the evaluations that reach the optimum.
-The package compares that number with the optimum's *cost* (``cutoff_point(1.0)[0]``), which depends
-on the unit of the costs; here it is the number of evaluations.
+What it does not do: keep time (`llamea_gpu.clocks`, whose names it passes on), say how long a task
+lasts and what chance reaches (`llamea_gpu.baseline`), run a searcher (`llamea_gpu.sandbox`), or
+score a trace (`llamea_gpu.scoring`).
 """
 
 from __future__ import annotations
@@ -25,6 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.baseline import (
+    AXIS_POINTS,
+    batch_yardstick,
+    cutoff_evaluations,
+    sequential_yardstick,
+)
 from llamea_gpu.clocks import (
     Clock,
     ParallelClock,
@@ -55,10 +55,6 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-AXIS_POINTS = 1000
-START_SHARE = 0.01  # of the way from the median to the optimum: where the axis starts
-CUTOFF_SHARE = 0.95  # where it ends
-BUDGET_MARGIN = 0.1  # the budget goes on this share beyond the axis
 OUTCOMES = ("budget", "finished", "stalled", "timeout", "memory", "error", "crashed", "protocol")
 
 
@@ -77,8 +73,8 @@ class Task:
 
     ``costs_ms`` are the valid costs, best first, (N,); ``axis_s`` and ``baseline_ms`` are the
     time axis of the score and what random search has reached along it, (1000,) each.
-    ``evaluation_s`` is the median evaluation time, failed configurations included;
-    ``budget_evaluations`` is the budget in units of it.
+    ``evaluation_s`` is what an evaluation takes, failed ones included, and ``budget_evaluations``
+    how many the budget holds: see `llamea_gpu.baseline`.
     """
 
     recording: Recording
@@ -112,17 +108,12 @@ class Task:
         costs_ms = np.sort(recording.time_ms[valid])
         if costs_ms.size < 2:
             raise TaskError(f"{name}: a task needs at least 2 valid costs, but got {costs_ms.size}")
-        times_s = clock.evaluation_s(recording.compile_s, recording.benchmark_s)
-        evaluation_s = float(np.median(times_s))
-        if not evaluation_s > 0:
-            raise TaskError(
-                f"{name}: the median evaluation time must be positive, but is {evaluation_s} s: "
-                f"record compile_s and benchmark_s with the costs"
-            )
+        compile_s, benchmark_s = recording.compile_s, recording.benchmark_s
         try:
-            start, end = _axis_evaluations(costs_ms)
-            axis_s = np.linspace(start * evaluation_s, end * evaluation_s, AXIS_POINTS)
-            baseline_ms = _random_baseline_ms(costs_ms, axis_s, _seconds_per_valid(times_s, valid))
+            if clock.workers == 1:
+                found = sequential_yardstick(costs_ms, compile_s + benchmark_s, valid)
+            else:
+                found = batch_yardstick(costs_ms, compile_s, benchmark_s, valid, clock)
         except TaskError as error:
             raise TaskError(f"{name}: {error}") from error
         return cls(
@@ -131,89 +122,12 @@ class Task:
             costs_ms=_read_only(costs_ms),
             optimum_ms=float(costs_ms[0]),
             median_ms=float(np.median(costs_ms)),
-            evaluation_s=evaluation_s,
-            budget_s=end * evaluation_s * (1 + BUDGET_MARGIN),
-            budget_evaluations=end * (1 + BUDGET_MARGIN),
-            axis_s=_read_only(axis_s),
-            baseline_ms=_read_only(baseline_ms),
+            evaluation_s=found.evaluation_s,
+            budget_s=found.budget_s,
+            budget_evaluations=found.budget_evaluations,
+            axis_s=_read_only(found.axis_s),
+            baseline_ms=_read_only(found.baseline_ms),
         )
-
-
-def cutoff_evaluations(costs_ms: FloatArray, share: float) -> int:
-    """Evaluations after which random search is expected ``share`` of the way to the optimum.
-
-    ``costs_ms`` ascend. The way leads from the median (0) to the optimum (1). With i the number of
-    costs above the cut value (less one when the first cost below is the optimum itself), that is
-    ceil(i / (N + 1 - i)): the number of draws whose expected rank is i.
-    """
-    count = costs_ms.size
-    optimum = float(costs_ms[0])
-    cut = optimum + (float(np.median(costs_ms)) - optimum) * (1 - share)
-    at_or_below = int(np.searchsorted(costs_ms, cut, side="right"))
-    worse = count - at_or_below
-    if share != 1.0 and costs_ms[at_or_below - 1] == optimum:
-        worse -= 1
-        if worse < 0:
-            raise TaskError(
-                f"the valid costs must not all be equal, but all {count} are {optimum} ms"
-            )
-    return math.ceil(worse / (count + 1 - worse))
-
-
-def _axis_evaluations(costs_ms: FloatArray) -> tuple[int, int]:
-    """Start and end of the time axis, in evaluations."""
-    start = cutoff_evaluations(costs_ms, START_SHARE)
-    end = cutoff_evaluations(costs_ms, CUTOFF_SHARE)
-    if end - start < 2:
-        reaches_optimum = cutoff_evaluations(costs_ms, 1.0)
-        if start == 0:
-            end = min(reaches_optimum, end + 2)
-        else:
-            end = min(reaches_optimum, end + 1)
-            start -= 1
-    if end <= start:
-        raise TaskError(
-            f"the axis must end after it starts, but random search is expected at its end after "
-            f"{end} evaluations: the {costs_ms.size} valid costs are too few or too alike to "
-            f"compare searchers on"
-        )
-    return start, end
-
-
-def _seconds_per_valid(times_s: FloatArray, valid: NDArray[np.bool_]) -> float:
-    """Mean time of a valid evaluation plus the share of failures times their mean time."""
-    if valid.all():
-        return float(np.mean(times_s))
-    failed_share = np.count_nonzero(~valid) / valid.size
-    return float(np.mean(times_s[valid]) + failed_share * np.mean(times_s[~valid]))
-
-
-def _random_baseline_ms(
-    costs_ms: FloatArray, axis_s: FloatArray, seconds_per_valid: float
-) -> FloatArray:
-    """What random search without replacement is expected to have reached along the axis."""
-    if not seconds_per_valid > 0:
-        raise TaskError(
-            f"the mean evaluation time of valid configurations must be positive, but is "
-            f"{seconds_per_valid} s"
-        )
-    count = costs_ms.size
-    draws = np.rint(np.maximum(axis_s / seconds_per_valid, 1.0))
-    ranks = np.minimum(count - 1, np.rint(draws * (count + 1) / (draws + 1))).astype(np.int64)
-    expected = costs_ms[::-1][ranks]
-    grows = np.concatenate(([True], np.diff(draws) > 0))
-    if np.count_nonzero(grows) >= 2:
-        from scipy.interpolate import PchipInterpolator
-
-        smooth = PchipInterpolator(draws[grows], expected[grows])
-        expected = smooth(np.linspace(draws[0], draws[-1], axis_s.size))
-    if not np.all(expected > costs_ms[0]):
-        raise TaskError(
-            f"random search must be expected above the optimum all along the axis, but it reaches "
-            f"{costs_ms[0]} ms: the {count} valid costs are too few or too alike to compare "
-            f"searchers on"
-        )
-    return np.asarray(expected, dtype=np.float64)
 
 
 def _read_only(array: FloatArray) -> FloatArray:
