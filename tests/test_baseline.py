@@ -35,11 +35,12 @@ def test_random_search_scores_zero(space: str, clock: Clock) -> None:
     assert abs(score.p) < max(0.1, 3 * score.standard_error)
 
 
-def test_batches_cost_a_makespan_and_the_budget_knows() -> None:
+def test_a_batch_waits_for_its_slowest_compilation() -> None:
     recording = load_space("layer_norm-4096x8192")
-    batched, alone = (Task.build(recording, ParallelClock(w)) for w in (16, 1))
-    # 16 workers are worth less than 16: a batch waits for its slowest compilation.
-    assert alone.evaluation_s / 16 < batched.evaluation_s < alone.evaluation_s
+    batched = Task.build(recording, ParallelClock(16)).evaluation_s
+    divided = float(np.mean(recording.compile_s / 16 + recording.benchmark_s))
+    alone = float(np.mean(recording.compile_s + recording.benchmark_s))
+    assert 2 * divided < batched < alone
 
 
 def test_a_parallel_clock_of_one_worker_is_the_published_method() -> None:
