@@ -11,6 +11,7 @@ Not here: what the records mean.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ class JsonlFolder(Generic[T]):
     def __init__(self, folder: Path, interpret: Callable[[dict[str, Any]], T]) -> None:
         self.folder = folder
         self._interpret = interpret
-        self._files: dict[Path, _Followed[T]] = {}
+        self._files: dict[str, _Followed[T]] = {}
         self._warnings: dict[str, None] = {}  # an ordered set
 
     @property
@@ -77,20 +78,22 @@ class JsonlFolder(Generic[T]):
         Raises:
             OSError: the folder cannot be listed.
         """
-        present = sorted(path for path in self.folder.iterdir() if _is_data(path))
+        with os.scandir(self.folder) as entries:
+            present = sorted(entry.name for entry in entries if _is_data(entry))
         gone = self._files.keys() - set(present)
-        for path in gone:
-            del self._files[path]
-        changed = [path for path in present if self._read_new(path)]
+        for name in gone:
+            del self._files[name]
+        changed = [name for name in present if self._read_new(name)]
         return bool(gone or changed)
 
     def records(self) -> Iterator[Record[T]]:
         """All records read so far."""
-        for path in sorted(self._files):
-            yield from self._files[path].records
+        for name in sorted(self._files):
+            yield from self._files[name].records
 
-    def _read_new(self, path: Path) -> bool:
-        followed = self._files.setdefault(path, _Followed())
+    def _read_new(self, name: str) -> bool:
+        path = self.folder / name
+        followed = self._files.setdefault(name, _Followed())
         try:
             status = path.stat()
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -99,7 +102,7 @@ class JsonlFolder(Generic[T]):
             with path.open("rb") as handle:
                 handle.seek(max(0, followed.offset - len(followed.tail)))
                 if handle.read(len(followed.tail)) != followed.tail:
-                    followed = self._files[path] = _Followed()
+                    followed = self._files[name] = _Followed()
                     handle.seek(0)
                 for raw in handle:
                     if not self._take(path, followed, raw):
@@ -129,8 +132,8 @@ class JsonlFolder(Generic[T]):
         return True
 
 
-def _is_data(path: Path) -> bool:
-    return path.suffix == ".jsonl" and not path.name.startswith(".") and path.is_file()
+def _is_data(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".jsonl") and not entry.name.startswith(".") and entry.is_file()
 
 
 def _parse(raw: bytes) -> dict[str, Any] | str:

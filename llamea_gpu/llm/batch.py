@@ -158,7 +158,8 @@ class BatchExchange:
         if present is None:
             path = self._requests.folder / f"{file_stem(request.request_id)}.jsonl"
             write_whole(path, format_request(request))
-            self._poll()
+            # A whole poll for each request written would make many requests slow to write.
+            self._asked[request.request_id] = Record(path, 1, request.request_id, request.messages)
         elif prompt_key(_prompt(present)) != request.key:
             raise LLMError(
                 f"request {request.request_id!r} stands with another prompt in {present.place}, "
