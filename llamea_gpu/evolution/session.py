@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -227,8 +227,12 @@ async def _drive(
 
 def seed_programs(settings: EvolutionSettings) -> list[tuple[SearcherSource, Program]]:
     """The searchers that a run starts from and compares with."""
-    sources = [resolve(spec) for spec in settings.seed_programs]
-    return [(source, admit(source.source)) for source in sources]
+    return [_seed_program(resolve(spec)) for spec in settings.seed_programs]
+
+
+def _seed_program(source: SearcherSource) -> tuple[SearcherSource, Program]:
+    hyperparameters = tuple(source.hyperparameters.items())
+    return source, replace(admit(source.source), hyperparameters=hyperparameters)
 
 
 @contextmanager

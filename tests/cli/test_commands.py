@@ -1,0 +1,154 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.programs import BROKEN, climber_program
+
+SPACE = "softmax-4096x4096"
+
+
+def llamea(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "llamea_gpu", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_version_and_help() -> None:
+    assert llamea("--version").stdout.startswith("llamea-gpu ")
+    assert "evolve" in llamea("--help").stdout
+
+
+def test_the_eight_recordings_are_listed_with_their_splits() -> None:
+    rows = json.loads(llamea("spaces", "list", "--json").stdout)
+    assert len(rows) == 8
+    splits = [row["split"] for row in rows]
+    assert splits.count("train") == 4
+    assert splits.count("validation") == 3
+
+
+def test_show_and_features() -> None:
+    shown = json.loads(llamea("spaces", "show", SPACE, "--json").stdout)
+    assert shown["configurations"] == 1920
+    assert shown["best"][0]["time_ms"] == shown["optimum_ms"]
+    features = json.loads(llamea("spaces", "features", SPACE, "--json").stdout)
+    assert features["size"] == 1920
+    assert "block_m" in llamea("spaces", "features", SPACE).stdout
+
+
+def test_export_import_round_trip(tmp_path: Path) -> None:
+    for fmt, name in (("t4", "a.json.gz"), ("kernel-tuner", "b.json"), ("native", "c.parquet")):
+        llamea("spaces", "export", SPACE, "--to", fmt, "-o", tmp_path / name)
+        back = tmp_path / f"{name}.parquet"
+        llamea("spaces", "import", tmp_path / name, "-o", back, "--name", "again")
+        shown = json.loads(llamea("spaces", "show", back, "--json").stdout)
+        assert shown["name"] == "again"
+        assert shown["configurations"] == 1920
+
+
+def test_a_broken_file_is_an_error_that_names_it_and_leaves_nothing(
+    tmp_path: Path, shared_spaces: Path
+) -> None:
+    broken = shared_spaces / "broken" / "truncated_T4.json.gz"
+    done = llamea("spaces", "import", broken, "-o", tmp_path / "out.parquet", status=2)
+    assert broken.name in done.stderr.replace("\n", "")
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_cache_is_salvaged_with_a_warning(
+    tmp_path: Path, shared_spaces: Path
+) -> None:
+    broken = shared_spaces / "broken" / "interrupted_run_unclosed.json.gz"
+    done = llamea("spaces", "import", broken, "-o", tmp_path / "out.parquet")
+    assert "4213" in done.stderr.replace(",", "")
+
+
+def test_an_unknown_space_suggests_a_name() -> None:
+    assert "matmul-2048" in llamea("spaces", "show", "matmul-2084", status=2).stderr
+
+
+@pytest.mark.parametrize("searcher", ["random_search", "genetic_algorithm?population_size=12"])
+def test_a_run_depends_on_its_seed_alone(searcher: str) -> None:
+    arguments = ("run", searcher, "--space", SPACE, "--json", "--seed")
+    first, second, other = (json.loads(llamea(*arguments, seed).stdout) for seed in (1, 1, 2))
+    for document in (first, second, other):
+        del document["host"]
+    assert first == second
+    assert first["trace"] != other["trace"]
+    assert first["trace"][0]["elapsed_s"] > 0
+
+
+def test_a_candidate_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    done = llamea("run", file, "--space", SPACE, status=2)
+    assert "return 1 / self.divisor" in done.stderr
+
+
+def test_score_of_foreign_traces(tmp_path: Path) -> None:
+    document = json.loads(llamea("run", "random_search", "--space", SPACE, "--json").stdout)
+    file = tmp_path / "traces.csv"
+    rows = [f"0,{p['elapsed_s']},{p['cost_ms'] or ''}" for p in document["trace"]]
+    file.write_text("\n".join(["run,elapsed_s,cost", *rows]))
+    found = json.loads(llamea("score", file, "--space", SPACE, "--json").stdout)
+    assert found["runs"] == 1
+    assert len(found["axis_s"]) == len(found["p_curve"]) == 1000
+    assert "P " in llamea("score", file, "--space", SPACE).stdout
+
+
+def test_a_bad_csv_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "traces.csv"
+    file.write_text("run,elapsed_s,cost\n0,1.0,fast\n")
+    assert "line 2" in llamea("score", file, "--space", SPACE, status=2).stderr
+
+
+def test_bench_pairs_searchers(tmp_path: Path) -> None:
+    file = tmp_path / "climber.py"
+    file.write_text(climber_program(8))
+    done = llamea(
+        *("bench", file, "random_search", "--space", SPACE, "--repeats", 3, "--json"),
+    )
+    found = json.loads(done.stdout)
+    assert {entry["searcher"] for entry in found} == {str(file), "random_search"}
+    assert found[0]["p"] >= found[1]["p"]
+
+
+def test_doctor_reports_a_verified_level() -> None:
+    report = json.loads(llamea("doctor", "--brief", "--json").stdout)
+    assert report["level"] in (1, 2, 3)
+
+
+def test_exchange_by_hand(tmp_path: Path) -> None:
+    from llamea_gpu.llm import BatchExchange, ChatRequest, Message
+
+    exchange = BatchExchange(tmp_path)
+    exchange._write_request(ChatRequest("r-1", "m", (Message("user", "What is it?"),)))
+    assert json.loads(llamea("exchange", "pending", tmp_path, "--json").stdout) == ["r-1"]
+    assert "What is it?" in llamea("exchange", "show", tmp_path, "r-1").stdout
+    answer = tmp_path / "answer.md"
+    answer.write_text("It is this.")
+    llamea("exchange", "answer", tmp_path, "r-1", answer, "--model", "a model")
+    assert json.loads(llamea("exchange", "pending", tmp_path, "--json").stdout) == []
+
+
+def test_estimate_prints_and_starts_nothing(tmp_path: Path) -> None:
+    done = llamea("evolve", "-o", tmp_path / "run", "--model", "m", "--estimate")
+    assert "at most 48 requests" in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_errors_are_one_message(tmp_path: Path) -> None:
+    done = llamea("evolve", "-o", tmp_path / "run", "--set", "repeats=1", "--model", "m", status=2)
+    assert "repeats" in done.stderr
+    assert "Traceback" not in done.stderr
