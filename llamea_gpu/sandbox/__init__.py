@@ -1,8 +1,8 @@
-"""Runs a candidate on a task in a hardened child process; costs, budget, clock and trace stay here.
+"""Runs a candidate on a task in a hardened child process that never holds a measurement.
 
-    host  (`pool`, `serving`)      owns the measurements; answers rows with costs over a socket
-    zygote (`zygote`)              a clean ``exec``: numpy and the space, no measurements, no secrets
-    child  (`child`, `hardening`)  one fork a run: hardened first, then handed the candidate's source
+    host    owns the measurements, answers rows with costs over a socket (`pool`, `serving`)
+    zygote  a clean ``exec``: libraries and spaces, no measurements, no secrets (`zygote`)
+    child   one fork a run: hardened, then handed the candidate (`hardening`, `child`)
 
 Names are imported when first used, so that the zygote, which lives in this package too, never loads
 the host's half.
@@ -14,23 +14,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llamea_gpu.sandbox.diagnosis import diagnose
     from llamea_gpu.sandbox.jobs import Job, Limits
-    from llamea_gpu.sandbox.pool import Sandbox, diagnose
-    from llamea_gpu.sandbox.report import AttackVerdict, Layer, LevelReport, SandboxReport
+    from llamea_gpu.sandbox.pool import Sandbox
+    from llamea_gpu.sandbox.report import AttackVerdict, Costs, Layer, LevelReport, SandboxReport
 
 _HOMES = {
     "AttackVerdict": "report",
+    "Costs": "report",
     "Job": "jobs",
     "Layer": "report",
     "LevelReport": "report",
     "Limits": "jobs",
     "Sandbox": "pool",
     "SandboxReport": "report",
-    "diagnose": "pool",
+    "diagnose": "diagnosis",
 }
 
 __all__ = [
     "AttackVerdict",
+    "Costs",
     "Job",
     "Layer",
     "LevelReport",

@@ -182,7 +182,7 @@ def _fail(reason: str, text: str) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    """A traceback that shows the candidate's lines, and library frames without this machine's paths."""
+    """A traceback of the candidate's lines, and of library frames without this machine's paths."""
     shown = []
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == CANDIDATE_FILE:

@@ -90,9 +90,10 @@ def bubblewrap_command(program: str, installation: Installation, control_fd: int
 
     No /proc, /sys, /tmp or /dev. As root the user namespace is kept, so that children can become a
     different user on the host too (bubblewrap would map root to root); every capability but those
-    for that is dropped. ``--die-with-parent`` is not used: it means the *thread* that started it.
+    for that is dropped. ``--die-with-parent`` is not used (it means the *thread* that started it),
+    nor is ``--new-session``: the whole process group can then be killed.
     """
-    command = [program, "--new-session", "--cap-drop", "ALL"]
+    command = [program, "--cap-drop", "ALL"]
     if os.geteuid() == 0:
         for namespace in ("ipc", "pid", "net", "uts", "cgroup-try"):
             command.append(f"--unshare-{namespace}")

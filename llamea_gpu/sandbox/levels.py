@@ -11,7 +11,6 @@ change it). This module says what could be set up; `selftest` says whether it ho
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ class Ingredients:
 
     def _namespaces(self) -> Layer:
         if self.bubblewrap:
-            return Layer(NAMESPACES, "active", self.bubblewrap)
+            return Layer(NAMESPACES, "found", self.bubblewrap)
         return Layer(
             NAMESPACES,
             "missing",
@@ -101,7 +100,7 @@ class Ingredients:
     def _landlock(self) -> Layer:
         if self.landlock_version:
             covers = ", ".join(hardening.landlock_coverage(self.landlock_version))
-            return Layer(LANDLOCK, "active", f"ABI {self.landlock_version}: denies all {covers}")
+            return Layer(LANDLOCK, "found", f"ABI {self.landlock_version}: denies all {covers}")
         return Layer(
             LANDLOCK,
             "missing",
@@ -113,7 +112,7 @@ class Ingredients:
     def _seccomp(self) -> Layer:
         if self.seccomp_program:
             size = len(self.seccomp_program) // 8
-            return Layer(SECCOMP, "active", f"an allow list of system calls, {size} instructions")
+            return Layer(SECCOMP, "found", f"an allow list of system calls, {size} instructions")
         return Layer(
             SECCOMP,
             "missing",

@@ -11,16 +11,18 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from llamea_gpu.errors import SandboxError, SandboxUnavailableError
+from llamea_gpu.errors import SandboxError
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.launch import find_installation
-from llamea_gpu.sandbox.levels import LEVELS, UNSAFE, Ingredients, Level
+from llamea_gpu.sandbox.levels import Ingredients, Level
+from llamea_gpu.sandbox.opening import open_best, start_verified
 from llamea_gpu.sandbox.preload import library_for
 from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
 from llamea_gpu.sandbox.report import SandboxReport
 from llamea_gpu.sandbox.serving import run_job
 from llamea_gpu.tasks import Trace
 
+_FIRST_LIBRARY = "numpy"  # what a sandbox is verified with when it opens
 _ATTEMPTS = 3  # at a run whose zygote dies
 
 
@@ -46,11 +48,23 @@ class Sandbox:
         unsafe: bool = False,
         level: int | None = None,
     ) -> Sandbox:
-        """The best level that verifies, at least ``min_level``, or exactly ``level``."""
-        ingredients = Ingredients.find(find_installation())
-        chosen = UNSAFE if unsafe else next(l for l in LEVELS if level in (None, l.number))
+        """Verify isolation by attacking it, and start the pool.
+
+        Args:
+            workers: candidates that run at the same time; all cores when None.
+            min_level: the least level to accept.
+            unsafe: run without isolation, on purpose: level 0.
+            level: exactly this level instead of the best.
+
+        Raises:
+            SandboxUnavailableError: no such level verifies; the message says why and what to do.
+        """
         workers = workers or len(os.sched_getaffinity(0))
-        return cls(ingredients, chosen, SandboxReport(chosen.number, ()), workers)
+        ingredients = Ingredients.find(find_installation())
+        chosen, zygote, report = open_best(ingredients, min_level, level, unsafe)
+        sandbox = cls(ingredients, chosen, report, workers)
+        sandbox._zygotes[_FIRST_LIBRARY] = zygote
+        return sandbox
 
     @property
     def level(self) -> int:
@@ -103,8 +117,12 @@ class Sandbox:
             if self._closed:
                 raise SandboxError("a sandbox must be open to run a job, but it was closed")
             if library not in self._zygotes:
-                self._zygotes[library] = self._ingredients.start(self._level, library)
+                self._zygotes[library] = self._start(library)
             return self._zygotes[library]
+
+    def _start(self, library: str) -> ZygoteProcess:
+        zygote, _ = start_verified(self._ingredients, self._level, library)
+        return zygote
 
     def _discard(self, library: str, zygote: ZygoteProcess) -> None:
         with self._lock:

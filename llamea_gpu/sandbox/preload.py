@@ -1,4 +1,4 @@
-"""What the zygote imports before it forks: all that a candidate may import, because it can open nothing.
+"""What the zygote imports before it forks: all that a candidate can import, for it opens no file.
 
 A child has no file access at any level, so a module that is not loaded here does not exist for it.
 A zygote loads one of three sets, the smallest that a candidate's source needs: every shared library

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from llamea_gpu.spaces.space import SearchSpace
 
 _START_TIMEOUT_S = 120.0  # a cold disk and 1,700 modules
 _REPORT_TIMEOUT_S = 60.0  # the zygote's answer, when it is alive
+_CLOSE_TIMEOUT_S = 5.0
 _MAX_SPACES = 64  # that one zygote keeps; older ones are sent again
 _MAX_REPORT_BYTES = 4096
 
@@ -42,7 +44,6 @@ class Ending:
 
     status: int
     cpu_s: float
-    max_rss_kib: int
 
 
 class Child:
@@ -84,6 +85,12 @@ class Child:
         """SIGKILL, through the pidfd: never to a process that has taken over the number."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def ended(self, within_s: float) -> bool:
+        """Whether the process ends by itself within that time."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(1e3 * within_s))
 
     def wait(self) -> Ending:
         """How the child ended. It must have been killed, or be ending.
@@ -157,9 +164,15 @@ class ZygoteProcess:
             raise
 
     def close(self) -> None:
-        """End the zygote and every child of it, at once."""
-        self._control.close()
-        self._process.kill()
+        """End the zygote and every child of it; returns when they are gone."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # wakes a thread that is sending
+        with self._lock:
+            self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_TIMEOUT_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def _greet(self, settings: Settings, errors: Any) -> str:

@@ -25,8 +25,9 @@ REASONS = ("error", "memory")
 
 # Rows a packet carries. 16 KiB of rows and 32 KiB of costs fit the smallest usual socket buffer.
 PART_ROWS = 4096
-# Configurations in one call of ``evaluate``.
-MAX_BATCH_ROWS = 1 << 20
+# Configurations in one call of ``evaluate``. A bound on what one request can cost the host: no
+# budget is that large, and this many rows take the Evaluator some milliseconds.
+MAX_BATCH_ROWS = 1 << 16
 # Bytes of a job that one packet carries.
 PART_BYTES = 32768
 MAX_TEXT_BYTES = 6000

@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-LayerState = Literal["active", "missing", "failed", "off"]
+# active: part of this level, which was verified. found: there, but not part of this level, or the
+# level was not verified. missing: not on this machine. failed: there, but it does not work.
+LayerState = Literal["active", "found", "missing", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer of isolation: ``detail`` says what it covers or why it failed.
 
-    ``off``: not part of this level. ``remedy`` is how to get a layer that is missing or failed.
+    ``remedy`` is how to get a layer that is missing or failed, empty otherwise.
     """
 
     name: str
@@ -61,10 +63,14 @@ class LevelReport:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """Every level that was tried, best first, and the one in use (None: none was verified)."""
+    """Every level that was tried, best first, and the one in use (None: none was verified).
+
+    ``alone`` is what a diagnosis adds: whether each layer holds without the others' help.
+    """
 
     level: int | None
     tried: tuple[LevelReport, ...]
+    alone: tuple[AttackVerdict, ...] = ()
 
     @property
     def current(self) -> LevelReport | None:

@@ -24,6 +24,8 @@ from llamea_gpu.tasks import Evaluator, Stalled, Trace
 
 # How often a silent child's CPU and wall time are looked at.
 _TICK_S = 0.05
+# From closing its channel to being dead: time to give back all of its memory on a loaded machine.
+_LAST_BREATH_S = 2.0
 _TIMEVAL = struct.pack("@ll", 0, int(_TICK_S * 1e6))
 _SINGLE_BYTES = protocol.KIND_AND_WORD.size
 _Rows = NDArray[np.int32]
@@ -50,8 +52,9 @@ def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
         SandboxError: the child could not harden itself; no candidate code ran.
     """
     evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu)
+    told = job.to_bytes(evaluator.parallel)
     with zygote.fork(job.task.recording.space, job.limits) as child:
-        end = _Service(child, job, evaluator).serve()
+        end = _Service(child, job, told, evaluator).serve()
         child.kill()
         ending = child.wait()
     if not end.outcome:
@@ -63,7 +66,10 @@ def _judge(ending: Ending, job: Job) -> _End:
     """A child that ended without saying so: what the kernel says of it."""
     if ending.cpu_s >= job.limits.cpu_s:
         return _End("timeout", _cpu_text(job))
-    if signalled := ending.status & 0x7F:
+    signalled = ending.status & 0x7F
+    if signalled == signal.SIGKILL:
+        return _End("memory", "the kernel killed the process: most likely memory ran out")
+    if signalled:
         name = signal.Signals(signalled).name
         return _End("crashed", f"the process was ended by {name}")
     return _End("crashed", f"the process left with exit status {ending.status >> 8}")
@@ -76,10 +82,11 @@ def _cpu_text(job: Job) -> str:
 class _Service:
     """The loop over one child's requests."""
 
-    def __init__(self, child: Child, job: Job, evaluator: Evaluator) -> None:
+    def __init__(self, child: Child, job: Job, told: bytes, evaluator: Evaluator) -> None:
         self._child = child
         self._channel = child.channel
         self._job = job
+        self._told = told
         self._evaluator = evaluator
         self._started = False
         self._parts: list[_Rows] = []  # of a batch that is still coming
@@ -117,7 +124,9 @@ class _Service:
     def _gone(self) -> _End:
         if not self._started:
             raise ZygoteDied("the child ended before it was hardened")
-        return _End("")
+        if self._child.ended(_LAST_BREATH_S):
+            return _End("")
+        return _End("protocol", "the channel was closed, or an empty request was sent")
 
     def _check_limits(self) -> None:
         now = time.perf_counter()
@@ -159,8 +168,8 @@ class _Service:
             raise SandboxError(f"a child must report that it is hardened, but sent kind {kind}")
         self._started = True
         self._charged_s = self._child.cpu_s() or 0.0
-        job = self._job.to_bytes(self._evaluator.parallel)
-        self._reply_in_parts(protocol.JOB_SIZE.pack(len(job)), job, protocol.PART_BYTES)
+        head = protocol.JOB_SIZE.pack(len(self._told))
+        self._reply_in_parts(head, self._told, protocol.PART_BYTES)
 
     def _take_rows(self, kind: int, body: bytes) -> None:
         if not body or len(body) % 4 or len(body) > 4 * protocol.PART_ROWS:

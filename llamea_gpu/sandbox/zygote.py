@@ -12,7 +12,7 @@ Control packets, host to zygote, JSON with descriptors attached:
     {"do": "run", "cpu_s", "memory_bytes"} [channel, report]
 
 The report socket of a run carries its pidfd (a JSON packet ``{"pid": ...}`` with the descriptor)
-and, when the child has ended, ``{"status", "cpu_s", "max_rss_kib"}``; then it is closed.
+and, when the child has ended, ``{"status", "cpu_s"}``; then it is closed.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class Zygote:
     def _keep_space(self, fingerprint: str, memfd: int) -> None:
         with open(memfd, "rb") as file:
             file.seek(0)
-            space = SearchSpace.from_bytes(file.read())
+            data = file.read()
+        space = SearchSpace.from_bytes(data)
         space.prepare()
         self._spaces[fingerprint] = space
         gc.freeze()
@@ -159,7 +160,7 @@ class Zygote:
         self._poll.unregister(run.pidfd)
         _, status, usage = os.wait4(run.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
-        _send(run.report, {"status": status, "cpu_s": cpu_s, "max_rss_kib": usage.ru_maxrss})
+        _send(run.report, {"status": status, "cpu_s": cpu_s})
         run.report.close()
         os.close(run.pidfd)
 
