@@ -85,15 +85,24 @@ def test_the_curve_is_frozen_after_the_first_end_beyond_the_median_end() -> None
     assert score.curve[999] == pytest.approx((11 - 2) / (1 - 2), abs=1e-9)
 
 
-def test_points_beyond_the_margin_do_not_count() -> None:
-    # Eight points: the window ends at 7 * (1.1 + 0.25 / 8) = 7.919 s. A point there would pull the
-    # line down before 7 s.
-    inside = every_second("a", *[11] * 7, 1)
-    outside = external("a", *[(second, 11) for second in range(1, 8)], (7.95, 1))
-    barely = external("a", *[(second, 11) for second in range(1, 7)], (6.5, 11), (7.9, 1))
-    assert score_space(TASK, [inside]).curve[999] == pytest.approx((11 - 2) / (1 - 2))
-    assert score_space(TASK, [outside]).curve[999] == pytest.approx((11 - 2) / (1 - 2))
-    assert score_space(TASK, [barely]).curve[999] > (11 - 2) / (1 - 2)
+# Twice the same run: 11 ms until 6.5 s and 1 ms at 8 s. If the last point counts, the rank falls
+# from 10 to 0 between the two, and is 6.67 at 7 s: 8 ms.
+LATE = [*((second, 11.0) for second in range(1, 7)), (6.5, 11.0), (8.0, 1.0)]
+COUNTED, NOT_COUNTED = (8 - 2) / (1 - 2), (11 - 2) / (1 - 2)
+
+
+def test_the_margin_depends_on_the_longest_run() -> None:
+    # Eight evaluations: the window ends at 7 * (1.1 + 0.25 / 8) = 7.92 s, whatever the other run.
+    short = external("b", (1, 11), (2, 11))
+    for runs in ([external("a", *LATE)], [external("a", *LATE), short]):
+        assert score_space(TASK, runs).curve[999] == pytest.approx(NOT_COUNTED, abs=1e-9)
+
+
+def test_the_margin_does_not_count_failures_before_the_first_success() -> None:
+    # Five evaluations with a point: 7 * (1.1 + 0.25 / 5) = 8.05 s.
+    failures_first = [(t, INF if t < 4 else cost) for t, cost in LATE]
+    score = score_space(TASK, [external("a", *failures_first)])
+    assert score.curve[999] == pytest.approx(COUNTED, abs=1e-9)
 
 
 def test_the_optimum_at_once_scores_one() -> None:
