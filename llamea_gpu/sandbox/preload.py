@@ -8,6 +8,7 @@ in memory makes each fork slower (1.5 ms with numpy, 5 ms with scipy, 9 ms with 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import sys
 
@@ -22,7 +23,7 @@ encodings.ascii encodings.idna encodings.latin_1 encodings.utf_8 encodings.utf_1
 """
 _NUMPY = """
 numpy numpy.fft numpy.linalg numpy.ma numpy.polynomial numpy.random numpy.exceptions
-numpy.lib.stride_tricks numpy.typing
+numpy.lib.stride_tricks numpy.ma.mrecords numpy.matlib numpy.typing
 """
 _SCIPY = """
 scipy scipy.cluster.hierarchy scipy.cluster.vq scipy.constants scipy.differentiate scipy.fft
@@ -31,6 +32,7 @@ scipy.ndimage scipy.odr scipy.optimize scipy.optimize.elementwise scipy.signal s
 scipy.sparse scipy.sparse.csgraph scipy.sparse.linalg scipy.spatial scipy.spatial.distance
 scipy.spatial.transform scipy.special scipy.stats scipy.stats.contingency
 scipy.stats.distributions scipy.stats.mstats scipy.stats.qmc scipy.stats.sampling
+scipy.linalg._matfuncs_inv_ssq scipy.sparse._spfuncs
 """
 _SKLEARN = """
 sklearn sklearn.base sklearn.calibration sklearn.cluster sklearn.compose sklearn.covariance
@@ -43,11 +45,12 @@ sklearn.manifold sklearn.metrics sklearn.metrics.pairwise sklearn.mixture sklear
 sklearn.multiclass sklearn.multioutput sklearn.naive_bayes sklearn.neighbors sklearn.neural_network
 sklearn.pipeline sklearn.preprocessing sklearn.random_projection sklearn.semi_supervised
 sklearn.svm sklearn.tree sklearn.utils sklearn.utils.extmath sklearn.utils.validation
+sklearn.utils._pprint
 """
 
 LIBRARIES = ("numpy", "scipy", "sklearn")
 
-# The modules of each set; some are older or newer than the oldest version supported.
+# The modules of each set, with those that their functions import late; some are older or newer than the oldest version supported.
 _MODULES = {
     "numpy": _STANDARD + _NUMPY,
     "scipy": _STANDARD + _NUMPY + _SCIPY,
@@ -78,6 +81,8 @@ def load(library: str) -> None:
         except ModuleNotFoundError:
             if name in LIBRARIES:
                 raise
+    # libffi maps executable memory for its first callback, and a child may not.
+    ctypes.CFUNCTYPE(None)(lambda: None)
     if library != "numpy":
         _use_scipy()
     if library == "sklearn":
@@ -108,6 +113,7 @@ def _use_scipy() -> None:
 def _use_sklearn() -> None:
     """Load what scikit-learn finds out on first use (its thread pools, above all)."""
     import numpy as np
+    from sklearn.cluster import KMeans
     from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.neighbors import KNeighborsRegressor
@@ -115,6 +121,7 @@ def _use_sklearn() -> None:
     points = np.linspace(0.0, 1.0, 24).reshape(12, 2)
     values = points.sum(axis=1)
     for model in (
+        KMeans(n_clusters=2, n_init=1, random_state=0),
         GaussianProcessRegressor(),
         RandomForestRegressor(n_estimators=2, random_state=0),
         HistGradientBoostingRegressor(max_iter=1, random_state=0),
