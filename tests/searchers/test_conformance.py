@@ -1,0 +1,220 @@
+"""Every shipped optimizer on every kind of space: one property a test."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.driver import Evaluate, run_in_process
+from support.handmade import line_recording
+from support.recordings import small_recording
+
+from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.prompting.admission import admit
+from llamea_gpu.scoring import score_space
+from llamea_gpu.searchers.registry import SearcherSource, resolve, searcher_names
+from llamea_gpu.spaces.catalogue import load_space
+from llamea_gpu.spaces.recording import Recording, RecordingInfo
+from llamea_gpu.spaces.space import SpaceView
+from llamea_gpu.tasks import ParallelClock, SequentialClock, Task, run_seed
+
+NAMES = searcher_names()
+INF = math.inf
+
+
+def recording_of(configurations: np.ndarray, time_ms: np.ndarray) -> Recording:
+    """Costs on chosen configurations; a second to compile, a tenth to time."""
+    cardinalities = configurations.max(axis=0) + 1
+    return Recording.from_rows(
+        names=[f"p{j}" for j in range(configurations.shape[1])],
+        values=[tuple(range(count)) for count in cardinalities],
+        configurations=configurations,
+        time_ms=time_ms,
+        compile_s=np.full(len(time_ms), 1.0),
+        benchmark_s=np.full(len(time_ms), 0.1),
+        status=np.where(np.isfinite(time_ms), 0, 1),
+        info=RecordingInfo(name="made", kernel="toy", device="none", framework="none"),
+    )
+
+
+def budgeted(recording: Recording, budget_s: float = 100.0) -> Task:
+    """A task on a recording for which the score is not defined, such as one with a single cost."""
+    return replace(Task.build(small_recording()), recording=recording, budget_s=budget_s)
+
+
+def line() -> Task:
+    return Task.build(line_recording([float(1 + (cost * 7) % 40) for cost in range(40)]))
+
+
+def single() -> Task:
+    return budgeted(line_recording([1.0]))
+
+
+def one_works() -> Task:
+    return budgeted(line_recording([INF] * 37 + [1.0] + [INF] * 22))
+
+
+def constrained() -> Task:
+    grid = np.array([c for c in itertools.product(range(8), range(7), range(5)) if sum(c) % 3])
+    costs = 1 + np.abs(grid - [5, 2, 3]) @ np.array([0.1, 0.3, 0.7])
+    costs[::11] = INF
+    return Task.build(recording_of(grid, costs))
+
+
+def diagonal() -> Task:
+    """No configuration has a neighbour."""
+    return Task.build(
+        recording_of(np.repeat(np.arange(60)[:, None], 3, axis=1), np.arange(1.0, 61))
+    )
+
+
+def h200_grid() -> Task:
+    return Task.build(load_space("matmul-2048"))
+
+
+SPACES: dict[str, Callable[[], Task]] = {
+    make.__name__: make for make in (line, single, one_works, constrained, diagonal, h200_grid)
+}
+
+
+@pytest.fixture(scope="module", params=SPACES)
+def task(request: pytest.FixtureRequest) -> Task:
+    return SPACES[request.param]()
+
+
+@pytest.fixture(scope="module")
+def endless(task: Task) -> Task:
+    """The same space with a budget that never ends."""
+    return replace(task, budget_s=INF)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def source(request: pytest.FixtureRequest) -> SearcherSource:
+    return resolve(request.param)
+
+
+@pytest.fixture
+def make(source: SearcherSource) -> Callable[[], Any]:
+    """Instances of the shipped class, from the source that the sandbox would run."""
+    namespace: dict[str, Any] = {"__name__": source.name}
+    exec(compile(source.source, source.name, "exec"), namespace)  # our own code
+    return namespace[source.class_name]
+
+
+def test_the_same_seed_gives_the_same_run(make: Callable[[], Any], task: Task) -> None:
+    first, second = (run_in_process(make(), task, seed=3) for _ in range(2))
+    assert np.array_equal(first.rows, second.rows)
+    assert (first.asks, first.outcome) == (second.asks, second.outcome)
+
+
+def test_other_seeds_give_other_runs(make: Callable[[], Any], task: Task) -> None:
+    if task.recording.space.size == 1:
+        pytest.skip("there is one run only")
+    orders = {tuple(run_in_process(make(), task, seed).rows.tolist()) for seed in range(4)}
+    assert len(orders) > 1
+
+
+def test_a_run_ends_with_the_budget_or_the_space(make: Callable[[], Any], task: Task) -> None:
+    trace = run_in_process(make(), task, seed=3)
+    everything = trace.rows.size == task.recording.space.size
+    assert trace.outcome == "budget" or (trace.outcome == "finished" and everything)
+
+
+def test_everything_is_measured_once_when_the_budget_allows(
+    make: Callable[[], Any], endless: Task
+) -> None:
+    trace = run_in_process(make(), endless, seed=3)
+    assert trace.outcome == "finished"
+    assert sorted(trace.rows.tolist()) == list(range(endless.recording.space.size))
+
+
+def test_nothing_is_asked_twice(make: Callable[[], Any], endless: Task) -> None:
+    assert run_in_process(make(), endless, seed=3).revisits == 0
+
+
+def test_the_end_of_the_budget_passes_through(make: Callable[[], Any], task: Task) -> None:
+    # The driver catches it; here nothing does, so it must arrive.
+    short = replace(task, budget_s=1e-9)
+    rng = np.random.default_rng(3)
+    view = SpaceView(task.recording.space, rng)
+    evaluate = Evaluate(short)
+    if task.recording.space.size == 1:
+        pytest.skip("one visit is everything")
+    with pytest.raises(BudgetExhausted):
+        make()(evaluate, view, rng)
+
+
+def test_global_generators_are_left_alone(make: Callable[[], Any]) -> None:
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 - what a searcher must not touch
+    before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    run_in_process(make(), constrained(), seed=3)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
+
+
+def test_batches_fill_the_workers(make: Callable[[], Any]) -> None:
+    class Counting(Evaluate):
+        calls = 0
+
+        def __call__(self, configs: Any) -> list[float]:
+            self.calls += 1
+            return super().__call__(configs)
+
+    task = replace(Task.build(small_recording(), ParallelClock(8)), budget_s=INF)
+    rng = np.random.default_rng(3)
+    evaluate = Counting(task)
+    make()(evaluate, SpaceView(task.recording.space, rng), rng)
+    assert 120 / evaluate.calls > 4
+
+
+def test_hyperparameters_are_numbers_with_defaults(
+    source: SearcherSource, make: Callable[[], Any]
+) -> None:
+    parameters = inspect.signature(make).parameters.values()
+    assert {p.name: p.default for p in parameters} == dict(source.hyperparameters)
+    assert all(type(value) in (int, float) for value in source.hyperparameters.values())
+
+
+def test_the_source_stands_alone(source: SearcherSource) -> None:
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(source.source))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= sys.stdlib_module_names | {"numpy"}
+
+
+def test_the_source_is_admitted(source: SearcherSource) -> None:
+    assert admit(source.source).class_name == source.class_name
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "random_search"])
+def test_searching_beats_chance(name: str) -> None:
+    task = Task.build(load_space("layer_norm-4096x8192"), SequentialClock())
+    scores = {}
+    for candidate in (name, "random_search"):
+        found = resolve(candidate)
+        namespace: dict[str, Any] = {"__name__": candidate}
+        exec(compile(found.source, candidate, "exec"), namespace)  # our own code
+        traces = [
+            run_in_process(namespace[found.class_name](), task, run_seed(1, task.name, repeat))
+            for repeat in range(100)
+        ]
+        scores[candidate] = score_space(task, traces)
+    error = math.hypot(*(score.standard_error or 0.0 for score in scores.values()))
+    assert scores[name].p - scores["random_search"].p > 2 * error
