@@ -15,7 +15,7 @@ from llamea_gpu.sandbox.launch import find_installation
 from llamea_gpu.sandbox.levels import LANDLOCK, LEVELS, NAMESPACES, SECCOMP, Ingredients, Level
 from llamea_gpu.sandbox.opening import try_level
 from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
-from llamea_gpu.sandbox.report import AttackVerdict, Costs, SandboxReport
+from llamea_gpu.sandbox.report import AttackVerdict, Costs, LevelReport, SandboxReport
 from llamea_gpu.sandbox.selftest import (
     CALL_ATTACK,
     FILE_ATTACK,
@@ -48,10 +48,14 @@ class Asking:
 """
 
 
-def diagnose() -> SandboxReport:
-    """Try every level, measure those that verify. Never raises for what a machine lacks."""
+def diagnose(first_only: bool = False) -> SandboxReport:
+    """Try every level, measure those that verify, and try each layer alone.
+
+    ``first_only`` stops at the best level that verifies and leaves out the layers alone. What a
+    machine lacks is never an exception.
+    """
     ingredients = Ingredients.find(find_installation())
-    tried = []
+    tried: list[LevelReport] = []
     for level in LEVELS:
         zygote, report = try_level(ingredients, level)
         if zygote is not None:
@@ -60,8 +64,10 @@ def diagnose() -> SandboxReport:
             finally:
                 zygote.close()
         tried.append(report)
+        if first_only and report.verified:
+            break
     best = next((report.number for report in tried if report.verified), None)
-    return SandboxReport(best, tuple(tried), layers_alone(ingredients))
+    return SandboxReport(best, tuple(tried), () if first_only else layers_alone(ingredients))
 
 
 def layers_alone(ingredients: Ingredients) -> tuple[AttackVerdict, ...]:

@@ -89,7 +89,7 @@ class Ingredients:
 
     def _namespaces(self) -> Layer:
         if self.bubblewrap:
-            return Layer(NAMESPACES, "found", self.bubblewrap)
+            return Layer(NAMESPACES, "off", self.bubblewrap)
         return Layer(
             NAMESPACES,
             "missing",
@@ -100,7 +100,7 @@ class Ingredients:
     def _landlock(self) -> Layer:
         if self.landlock_version:
             covers = ", ".join(hardening.landlock_coverage(self.landlock_version))
-            return Layer(LANDLOCK, "found", f"ABI {self.landlock_version}: denies all {covers}")
+            return Layer(LANDLOCK, "off", f"ABI {self.landlock_version}: denies all {covers}")
         return Layer(
             LANDLOCK,
             "missing",
@@ -112,7 +112,7 @@ class Ingredients:
     def _seccomp(self) -> Layer:
         if self.seccomp_program:
             size = len(self.seccomp_program) // 8
-            return Layer(SECCOMP, "found", f"an allow list of system calls, {size} instructions")
+            return Layer(SECCOMP, "off", f"an allow list of system calls, {size} instructions")
         return Layer(
             SECCOMP,
             "missing",

@@ -127,7 +127,7 @@ def _blame_namespaces(layers: tuple[Layer, ...], level: Level, problem: str) -> 
     )
     return tuple(
         Layer(layer.name, "failed", said, remedy)
-        if layer.name == NAMESPACES and layer.state == "found"
+        if layer.name == NAMESPACES and layer.state == "off"
         else layer
         for layer in layers
     )

@@ -50,7 +50,8 @@ sklearn.utils._pprint
 
 LIBRARIES = ("numpy", "scipy", "sklearn")
 
-# The modules of each set, with those that their functions import late; some are older or newer than the oldest version supported.
+# The modules of each set, with those that their functions import late. A name that some supported
+# version of a library does not have is passed over.
 _MODULES = {
     "numpy": _STANDARD + _NUMPY,
     "scipy": _STANDARD + _NUMPY + _SCIPY,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# active: part of this level, which was verified. found: there, but not part of this level, or the
-# level was not verified. missing: not on this machine. failed: there, but it does not work.
-LayerState = Literal["active", "found", "missing", "failed"]
+# active: part of this level, which was verified. off: there, but this level does without it or was
+# not verified. missing: not on this machine. failed: there, but it does not work.
+LayerState = Literal["active", "off", "missing", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
