@@ -7,7 +7,7 @@ import math
 import pytest
 
 from llamea_gpu.prompting import Feedback, ParentView, PromptContext, SpaceFacts, SpaceResult
-from types import SimpleNamespace as NS
+from llamea_gpu.spaces.features import ParameterFeatures, SpaceFeatures
 
 SOURCE = '''"""Local search with restarts."""
 
@@ -50,38 +50,37 @@ ValueError: min() arg is an empty sequence, in <RestartedDescent object at 0x7f3
 
 
 def facts(kernel: str, device: str, size: int, budget: float, parallel: int) -> SpaceFacts:
-    features = NS(
+    """A space of 14 parameters, two more than are listed."""
+    block = tuple(
+        ParameterFeatures(f"block_size_{axis}", 5, True, "16, 32, 64, 128, 256", effect)
+        for axis, effect in (("x", 0.02), ("y", 0.311), ("z", 0.0051))
+    )
+    layout = ParameterFeatures("layout", 40, False, ", ".join(f"tile_{i}" for i in range(40)), 0.04)
+    others = tuple(ParameterFeatures(f"flag_{i}", 2, True, "0, 1", 0.0) for i in range(10))
+    features = SpaceFeatures(
         name=f"{kernel}-{device}",
         kernel=kernel,
         device=device,
         framework="CUDA",
         size=size,
-        dimension=10,
+        dimension=14,
         failure_share=0.0412,
-        optimum_ms=0.5,
-        median_ms=1.3,
+        optimum_ms=0.73219,
+        median_ms=1.9,
+        cost_quantiles_ms={0.0: 0.73219, 0.5: 1.9, 1.0: 44.0},
         share_within={1: 0.0004, 5: 0.0031, 10: 0.012},
-        compile_s=(1.2, 3.4),
-        benchmark_s=(0.1, 0.25),
-        neighbour_autocorrelation=0.713,
-        fitness_distance_correlation=0.42,
-        local_optima=31,
+        parameters=(*block, layout, *others),
+        interactions=(("block_size_x", "block_size_y", 0.08), ("layout", "block_size_y", 0.011)),
         hamming_degree=23.4,
-        parameters=tuple(
-            NS(
-                name=f"block_size_{c}",
-                cardinality=5,
-                ordinal=c != "z",
-                values_text="16, 32, 64, 128, 256",
-                main_effect=m,
-            )
-            for c, m in (("x", 0.02), ("y", 0.311), ("z", 0.0051))
-        ),
-        interactions=(("block_size_x", "block_size_y", 0.08),),
+        neighbour_autocorrelation=0.713,
+        local_optima=31,
+        local_optima_share=0.0074,
+        fitness_distance_correlation=0.42,
+        compile_s=(1.234, 3.4),
+        benchmark_s=(0.1, 0.25),
     )
-    return SpaceFacts(
-        features, "sequential" if parallel == 1 else f"parallel({parallel})", budget, parallel
-    )
+    clock = "sequential" if parallel == 1 else f"parallel({parallel})"
+    return SpaceFacts(features, clock, budget, parallel)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import pytest
 
 from llamea_gpu.prompting import ALLOWED_MODULES, OPERATORS, PromptContext, render
 from llamea_gpu.prompting.edits import has_edits
+from llamea_gpu.spaces.features import compute_features
+from llamea_gpu.spaces.formats import import_recording
 
 GOLDEN = Path(__file__).parent / "golden"
 PARENTS = {"new": 0, "crossover": 2, "explore": 2, "repair": 0}
@@ -85,7 +87,28 @@ def test_facts_can_be_left_out(context, operator):
 
 
 def test_the_optimum_is_not_told(context):
-    assert "0.5" not in render("new", fitting(context, "new"))[1].replace("0.51", "")
+    assert "0.73" not in render("new", fitting(context, "new"))[1]
+
+
+def test_a_space_takes_at_most_25_lines(context):
+    user = render("new", fitting(context, "new"))[1]
+    assert all(block.count("\n") <= 25 for block in user.split("\n## ")[1:5])
+
+
+def test_many_spaces_stay_short(context):
+    """Beyond those described in full, a space takes one line."""
+    few = render("new", replace(fitting(context, "new"), spaces=context.spaces[:5]))[1]
+    many = render("new", replace(fitting(context, "new"), spaces=context.spaces[:5] * 4))[1]
+    assert many.count("\n") == few.count("\n") + 15
+
+
+def test_a_real_recording_renders(shared_spaces, context):
+    features = compute_features(
+        import_recording(next((shared_spaces / "helion_h200").iterdir()))[0]
+    )
+    space = replace(context.spaces[0], features=features)
+    user = render("new", replace(fitting(context, "new"), spaces=(space,)))[1]
+    assert all(parameter.name in user for parameter in features.parameters[:12])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
