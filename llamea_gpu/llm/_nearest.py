@@ -37,9 +37,8 @@ def nearest(text: str, candidates: Sequence[str], preferred: int) -> int:
         matcher.set_seq1(candidate[:_MAX_CHARS].split())
         bounds.append(matcher.quick_ratio())
     order = sorted(range(len(bounds)), key=lambda i: (-bounds[i], i != preferred, i))
-    shortlist = dict.fromkeys([preferred, *order[:_MAX_EXACT]])
-    similarity = {i: _similarity(matcher, candidates[i]) for i in shortlist}
-    return max(shortlist, key=lambda i: (similarity[i], i == preferred, -i))
+    shortlist = dict.fromkeys([preferred, *order[:_MAX_EXACT]])  # max() takes the first of equals
+    return max(shortlist, key=lambda i: _similarity(matcher, candidates[i]))
 
 
 def difference(recorded: str, asked: str) -> Difference:

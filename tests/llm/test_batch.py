@@ -44,7 +44,8 @@ def failed_line(custom_id: str, status: int = 500, error: object = None) -> str:
 
 @pytest.fixture
 def exchange(tmp_path: Path) -> BatchExchange:
-    return BatchExchange(tmp_path / "exchange", poll_s=0.005)
+    # The time limit only keeps a failing test from waiting for ever.
+    return BatchExchange(tmp_path / "exchange", poll_s=0.005, timeout_s=20)
 
 
 def answers(exchange: BatchExchange, name: str = "out.jsonl") -> Path:
@@ -190,7 +191,9 @@ async def test_an_answer_is_picked_up_when_it_appears(exchange: BatchExchange) -
 async def test_an_answer_from_before_a_crash_is_used(exchange: BatchExchange) -> None:
     (await ask(exchange, chat_request())).cancel()
     append(answers(exchange), output_line("r-1", "paid for"))
-    assert (await BatchExchange(exchange.folder).complete(chat_request())).text == "paid for"
+    assert (
+        await BatchExchange(exchange.folder, timeout_s=20).complete(chat_request())
+    ).text == "paid for"
 
 
 async def test_one_file_can_answer_many_and_grow(exchange: BatchExchange) -> None:

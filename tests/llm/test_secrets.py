@@ -40,7 +40,7 @@ def echoes(secret: str) -> dict[str, Reply]:
         "200 foreign": json_reply({secret: said}),
         "truncated": Reply(said.encode(), fault="truncate"),
         "refusal": completion(None, refusal=said),
-        "cut in the middle": Reply(b"x" * 280 + secret.encode(), 400),
+        "cut in the middle": Reply(b"x" * 270 + secret.encode(), 400),
     }
 
 
