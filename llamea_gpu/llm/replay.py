@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from llamea_gpu.errors import LLMError, UnseenPromptError
 from llamea_gpu.llm._base import (
@@ -32,8 +32,7 @@ from llamea_gpu.llm._nearest import difference, nearest
 _REMEDY = "Remedy: replay with the settings and the version that recorded it, or record again"
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """One question and its answer; a recording keeps the question's id, model and messages."""
 
     request: ChatRequest
@@ -130,9 +129,9 @@ class ReplayClient:
         )
 
 
-def save_recording(path: Path, exchanges: Iterable[Exchange]) -> None:
+def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer]]) -> None:
     """Write a recording, atomically and in the given order; equal input gives equal bytes."""
-    write_whole(path, "".join(map(_to_line, exchanges)))
+    write_whole(path, "".join(_to_line(*exchange) for exchange in exchanges))
 
 
 def load_recording(path: Path) -> tuple[Exchange, ...]:
@@ -163,14 +162,13 @@ def _as_text(messages: tuple[Message, ...]) -> str:
     return "\n".join(f"[{m.role}]\n{mask_host_numbers(m.content)}" for m in messages)
 
 
-def _to_line(exchange: Exchange) -> str:
-    request = exchange.request
+def _to_line(request: ChatRequest, answer: ChatAnswer) -> str:
     data = {
         "request_id": request.request_id,
         "model": request.model,
         "key": request.key,
         "messages": [asdict(message) for message in request.messages],
-        "answer": asdict(exchange.answer),
+        "answer": asdict(answer),
     }
     return json.dumps(data, ensure_ascii=False, sort_keys=True) + "\n"
 
