@@ -116,7 +116,7 @@ def score(
         typer.echo(json.dumps(_score_document(task, found), indent=1))
         return
     typer.echo(
-        f"P {found.p:.3f} ± {found.standard_error:.3f} on {found.space} "
+        f"P {found.p:.3f}{_plus_minus(found.standard_error)} on {found.space} "
         f"({found.runs} runs, budget {task.budget_s:.1f} s, clock {task.clock.name})"
     )
 
@@ -184,12 +184,17 @@ def standings_table(standings: list[Standing]) -> Table:
         cpu = [s.cpu_s or 0.0 for s in found.spaces]
         table.add_row(
             standing.searcher,
-            f"[bold]{found.p:.3f}[/] ± {found.standard_error:.3f}",
-            *(f"{s.p:.3f} ± {s.standard_error:.3f}" for s in found.spaces),
+            f"[bold]{found.p:.3f}[/]{_plus_minus(found.standard_error)}",
+            *(f"{s.p:.3f}{_plus_minus(s.standard_error)}" for s in found.spaces),
             f"{sum(cpu) / len(cpu):.2f}",
             str(standing.failed_runs) if standing.failed_runs else "-",
         )
     return table
+
+
+def _plus_minus(standard_error: float | None) -> str:
+    """A standard error behind its number; a single run has none."""
+    return "" if standard_error is None else f" ± {standard_error:.3f}"
 
 
 def _standing_document(standing: Standing) -> dict[str, Any]:

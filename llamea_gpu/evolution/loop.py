@@ -212,6 +212,9 @@ class Evolution:
         text = call.answer.text if call.answer else ""
         if call.problem is not None:
             return _Refused("refusal", call.problem, text)
+        if call.answer is not None and call.answer.finish_reason == "length":
+            cut = f"The answer was cut off after {self._settings.max_tokens} tokens: write less."
+            return _Refused("truncated", cut, text)
         try:
             program = admit(parse_answer(text, operator, _parent_views(plan)))
         except AnswerError as error:
@@ -262,6 +265,8 @@ class Evolution:
             problem=refused.message if refused else None,
             failed_answer=_shown(refused) if refused else None,
             cpu_limit_s=self._settings.cpu_limit_s,
+            sibling=plan.slot % self._settings.offspring + 1,
+            siblings=self._settings.offspring,
         )
         system, user = render(operator, context, facts=self._settings.prompt_facts)
         request = ChatRequest(

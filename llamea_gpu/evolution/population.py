@@ -39,9 +39,13 @@ class Population:
         return Population((*self.candidates, candidate))
 
     def scored(self) -> list[Candidate]:
-        """Fully scored candidates, best first; ties to the earlier one."""
+        """Fully scored candidates, best first.
+
+        P counts to two decimals, well inside its standard error; of programs as good as each other
+        the shorter one comes first, then the earlier.
+        """
         full = [c for c in self.candidates if c.status == SCORED and c.p is not None]
-        return sorted(full, key=lambda c: (-(c.p or 0.0), c.slot))
+        return sorted(full, key=lambda c: (-round(c.p or 0.0, 2), _lines(c), c.slot))
 
     def elite(self, size: int) -> list[Candidate]:
         """The best ``size`` of all scored candidates (plus selection: age does not matter)."""
@@ -81,6 +85,10 @@ class Population:
         """Ideas of the latest written candidates with what they scored, for ``explore``."""
         written = [c for c in self.candidates if c.slot >= 0 and c.program is not None]
         return tuple(_idea_line(candidate) for candidate in written[-PREVIOUS_IDEAS:])
+
+
+def _lines(candidate: Candidate) -> int:
+    return len(candidate.program.source.splitlines()) if candidate.program else 0
 
 
 def _idea_line(candidate: Candidate) -> str:

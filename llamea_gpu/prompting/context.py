@@ -123,6 +123,7 @@ class PromptContext:
         problem: what was wrong with ``failed_answer`` ("repair" only).
         failed_answer: the answer, or the program, that is to be repaired.
         cpu_limit_s: CPU seconds after which a run is stopped.
+        sibling: which of ``siblings`` programs of one generation is asked for, from 1 ("new" only).
     """
 
     spaces: tuple[SpaceFacts, ...] = ()
@@ -131,3 +132,5 @@ class PromptContext:
     problem: str | None = None
     failed_answer: str | None = None
     cpu_limit_s: float = 10.0
+    sibling: int = 1
+    siblings: int = 1

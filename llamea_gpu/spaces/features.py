@@ -50,7 +50,7 @@ class SpaceFeatures:
         local_optima: configurations that no Hamming-1 neighbour beats, plateaus included;
             ``local_optima_share`` of those that work.
         fitness_distance_correlation: of log time and Hamming distance to the optimum.
-        compile_s, benchmark_s: (median, 90 % quantile), over all and over working configurations.
+        compile_s, benchmark_s: (median, 90 % quantile, maximum), over all and over working ones.
     """
 
     name: str
@@ -71,8 +71,8 @@ class SpaceFeatures:
     local_optima: int
     local_optima_share: float
     fitness_distance_correlation: float
-    compile_s: tuple[float, float]
-    benchmark_s: tuple[float, float]
+    compile_s: tuple[float, float, float]
+    benchmark_s: tuple[float, float, float]
 
 
 def compute_features(recording: Recording) -> SpaceFeatures:
@@ -116,8 +116,8 @@ def compute_features(recording: Recording) -> SpaceFeatures:
         local_optima=optima,
         local_optima_share=optima / int(ok.sum()),
         fitness_distance_correlation=_distance_correlation(recording),
-        compile_s=_median_and_90(recording.compile_s),
-        benchmark_s=_median_and_90(recording.benchmark_s[ok]),
+        compile_s=_time_profile(recording.compile_s),
+        benchmark_s=_time_profile(recording.benchmark_s[ok]),
     )
 
 
@@ -125,8 +125,9 @@ def _values_text(values: tuple[Value, ...]) -> str:
     return ", ".join("''" if value == "" else str(value) for value in values)
 
 
-def _median_and_90(values: FloatArray) -> tuple[float, float]:
-    return float(np.quantile(values, 0.5)), float(np.quantile(values, 0.9))
+def _time_profile(values: FloatArray) -> tuple[float, float, float]:
+    median, most, slowest = np.quantile(values, (0.5, 0.9, 1.0))
+    return float(median), float(most), float(slowest)
 
 
 def _neighbour_pairs(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -61,6 +62,14 @@ def test_elite_is_the_best_fully_scored_and_ties_go_to_the_earlier() -> None:
         (candidate(0, 0.4), candidate(1, 0.9, status=PARTIAL), candidate(2, 0.6), candidate(3, 0.6))
     )
     assert [c.slot for c in population.elite(2)] == [2, 3]
+
+
+def test_of_programs_as_good_the_shorter_comes_first() -> None:
+    long = candidate(0, 0.604)
+    program = dataclasses.replace(long.program, source="x\n" * 50)
+    long = dataclasses.replace(long, program=program)
+    population = Population((long, candidate(1, 0.601), candidate(2, 0.59)))
+    assert [c.slot for c in population.elite(3)] == [1, 0, 2]
 
 
 def test_a_seed_program_breeds_until_it_is_beaten() -> None:

@@ -76,8 +76,8 @@ def facts(kernel: str, device: str, size: int, budget: float, parallel: int) -> 
         local_optima=31,
         local_optima_share=0.0074,
         fitness_distance_correlation=0.42,
-        compile_s=(1.234, 3.4),
-        benchmark_s=(0.1, 0.25),
+        compile_s=(1.234, 3.4, 19.9),
+        benchmark_s=(0.1, 0.25, 0.25),
     )
     clock = "sequential" if parallel == 1 else f"parallel({parallel})"
     return SpaceFacts(features, clock, budget, parallel)

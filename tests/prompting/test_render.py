@@ -51,6 +51,11 @@ def test_the_rendered_prompt_is_the_golden_one(request, context, operator, optio
     compare(name, user)
 
 
+def test_a_generation_of_siblings_is_the_golden_one(context):
+    siblings = replace(fitting(context, "new"), sibling=3, siblings=8)
+    compare("new-siblings", render("new", siblings)[1])
+
+
 def test_the_contract_is_the_golden_one(context):
     compare("contract", render("new", fitting(context, "new"))[0])
 
