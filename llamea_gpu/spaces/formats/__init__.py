@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
-from llamea_gpu.spaces.formats._base import Reader, read_text, write_atomically
+from llamea_gpu.spaces.formats._base import Reader, read_head, read_text, write_atomically
 from llamea_gpu.spaces.recording import Recording
 
 ExportFormat = Literal["native", "t4", "kernel-tuner"]
-
-_HEAD = 1 << 16
 
 
 def import_recording(
@@ -45,18 +43,8 @@ def import_recording(
                 path, "the whole file", "the native format takes no T1 file", "Leave it out."
             )
         return read_native(path, name), ()
-    text = read_text(path)
-    head = text[:_HEAD]
-    for reader in _readers():
-        if reader.recognises(head):
-            return reader.read(path, text, t1, name)
-    raise SpaceFormatError(
-        path,
-        "its beginning",
-        "looks like none of native Parquet, T4, Kernel Tuner cache, Helion trace.jsonl, "
-        "Helion grid",
-        "Give the file that holds the measurements (a T1 file goes with its T4 file as t1).",
-    )
+    reader = _reader(path)
+    return reader.read(path, read_text(path), t1, name)
 
 
 def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> None:
@@ -71,12 +59,29 @@ def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> Non
 
         write_atomically(path, lambda temporary: write_native(recording, temporary))
         return
+    if fmt == "t4":
+        from llamea_gpu.spaces.formats.t4 import write_t4
+
+        write_atomically(path, lambda temporary: write_t4(recording, temporary))
+        return
+    if fmt == "kernel-tuner":
+        from llamea_gpu.spaces.formats.kernel_tuner_cache import write_kernel_tuner_cache
+
+        write_atomically(path, lambda temporary: write_kernel_tuner_cache(recording, temporary))
+        return
     raise SpaceError(f"the format must be one of {get_args(ExportFormat)}, but got {fmt!r}")
 
 
 def takes_t1(path: Path) -> bool:
-    """Whether the file is of a format that a T1 file completes."""
-    return not _is_parquet(path) and False
+    """Whether the file is of a format that a T1 file completes.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: it is of no known format.
+    """
+    if _is_parquet(path):
+        return False
+    return _reader(path).takes_t1
 
 
 def _is_parquet(path: Path) -> bool:
@@ -89,7 +94,22 @@ def _is_parquet(path: Path) -> bool:
         ) from error
 
 
-def _readers() -> tuple[Reader, ...]:
+def _reader(path: Path) -> Reader:
     from llamea_gpu.spaces.formats.grid import GridReader
+    from llamea_gpu.spaces.formats.helion_trace import HelionTraceReader
+    from llamea_gpu.spaces.formats.kernel_tuner_cache import KernelTunerCacheReader
+    from llamea_gpu.spaces.formats.t4 import T4Reader
 
-    return (GridReader(),)
+    # The most particular first: "results" alone is enough for T4.
+    readers = (HelionTraceReader(), KernelTunerCacheReader(), GridReader(), T4Reader())
+    head = read_head(path)
+    for reader in readers:
+        if reader.recognises(head):
+            return reader
+    raise SpaceFormatError(
+        path,
+        "its beginning",
+        "looks like none of native Parquet, T4, Kernel Tuner cache, Helion trace.jsonl, "
+        "Helion grid",
+        "Give the file that holds the measurements (a T1 file goes with its T4 file as t1).",
+    )

@@ -25,6 +25,7 @@ from llamea_gpu.spaces.space import Value
 MAX_TEXT_BYTES = 1 << 30
 MAX_ROWS = 4_000_000
 _CHUNK = 1 << 20
+_HEAD = 1 << 16
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -32,8 +33,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class Reader(Protocol):
     """How one text format is recognised and read."""
 
+    takes_t1: bool
+
     def recognises(self, head: str) -> bool:
-        """Whether a text that begins with ``head`` (64 kB) is of this format."""
+        """Whether a text that begins with ``head`` (64 kB at most) is of this format."""
 
     def read(
         self, path: Path, text: str, t1: Path | None, name: str | None
@@ -52,22 +55,22 @@ def read_text(path: Path) -> str:
         UnknownSpaceError: there is no such file.
         SpaceFormatError: gzip that ends early or is damaged, too much text, or not UTF-8.
     """
-    try:
-        with path.open("rb") as file:
-            compressed = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            chunks = iter(lambda: file.read(_CHUNK), b"")
-            data = b"".join(_bounded(path, _inflate(path, chunks) if compressed else chunks))
-    except OSError as error:
-        raise UnknownSpaceError(
-            f"a recording must be a readable file, but {path} is not: {error.strerror}"
-        ) from error
+    data = b"".join(_bounded(path, _text_chunks(path)))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SpaceFormatError(
             path, f"byte {error.start}", "not UTF-8 text", "Convert it with 'iconv -t UTF-8'."
         ) from error
+
+
+def read_head(path: Path) -> str:
+    """The first 64 kB of a file's text, enough to recognise its format.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+    """
+    return next(_text_chunks(path), b"")[:_HEAD].decode("utf-8", errors="replace")
 
 
 def parse_json(path: Path, text: str, line: int = 1) -> Any:
@@ -170,7 +173,7 @@ class RowCollector:
     """Gathers measured configurations one by one, then makes the recording."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self._path = path
+        self.path = path
         self._names = tuple(names)
         self._positions: list[str] = []
         self._configurations: list[tuple[Value, ...]] = []
@@ -204,11 +207,6 @@ class RowCollector:
         self._configurations.append(row)
         self._columns.append((time_ms, *seconds, STATUSES.index(status)))
 
-    @property
-    def configurations(self) -> list[tuple[Value, ...]]:
-        """The configurations as values, in the order added."""
-        return self._configurations
-
     def position(self, row: int) -> str:
         """Where in the file the row came from."""
         return self._positions[row]
@@ -232,7 +230,7 @@ class RowCollector:
             for name, place, value in zip(self._names, places, row, strict=True):
                 if value not in place:
                     raise SpaceFormatError(
-                        self._path,
+                        self.path,
                         position,
                         f"{name} = {value!r} is not among the declared values",
                         "Declare it or leave the configuration out.",
@@ -243,19 +241,19 @@ class RowCollector:
         """The recording of everything added."""
         if not self._configurations:
             raise SpaceFormatError(
-                self._path, "the whole file", "no configuration was measured", "Record some first."
+                self.path, "the whole file", "no configuration was measured", "Record some first."
             )
         seen: dict[tuple[Value, ...], int] = {}
         for i, row in enumerate(self._configurations):
             if seen.setdefault(row, i) != i:
                 raise SpaceFormatError(
-                    self._path,
+                    self.path,
                     self._positions[i],
                     f"the same configuration as {self._positions[seen[row]]}",
                     "Keep one of the two.",
                 )
         time_ms, compile_s, benchmark_s, status = zip(*self._columns, strict=True)
-        with format_errors(self._path):
+        with format_errors(self.path):
             return Recording.from_rows(
                 self._names,
                 values,
@@ -348,6 +346,20 @@ def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
                 "Split it, or convert it to the native format elsewhere.",
             )
         yield chunk
+
+
+def _text_chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes in pieces, decompressed when it is gzip."""
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            chunks = iter(lambda: file.read(_CHUNK), b"")
+            yield from _inflate(path, chunks) if compressed else chunks
+    except OSError as error:
+        raise UnknownSpaceError(
+            f"a recording must be a readable file, but {path} is not: {error.strerror}"
+        ) from error
 
 
 def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -28,6 +28,8 @@ _MAX_GRID = 1 << 40
 class GridReader:
     """Reads a grid file."""
 
+    takes_t1 = False
+
     def recognises(self, head: str) -> bool:
         """A grid file names its space, its framework and its parameters."""
         return all(f'"{key}"' in head for key in ("space", "framework", "parameters"))

@@ -1,0 +1,322 @@
+"""Evaluates constraint expressions and value lists of imported files without ever running them.
+
+A T1 file states constraints as Python expressions ("32 <= block_size_x * block_size_y <= 1024")
+and values as Python text ("[1, 2, 4]", "list(range(32, 257, 32))"). Both come from strangers: they
+are parsed, every node is checked against a whitelist, and a small interpreter walks the tree.
+Numbers are bounded, so that ``9**9**9`` is an error and not a frozen machine.
+
+Covered: arithmetic, comparisons, ``and or not``, ``in``, ``a if b else c``, parameter names,
+numbers, strings, bools, None, tuples and lists, and calls of abs, min, max, round, int, float.
+Not covered: everything else, attribute access, subscripts, comprehensions and lambdas among it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.parameters import Value
+
+MAX_EXPRESSION = 2_000  # characters; the longest public constraint has about 150
+MAX_VALUES = 100_000  # values of one parameter
+_MAX_BITS = 512
+_MAX_DEPTH = 50
+
+_Evaluate = Callable[[Mapping[str, Value]], Any]
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    # Without round's second argument: round(1, -10**9) would compute 10**10**9.
+    "round": lambda number: round(number),
+    "int": int,
+    "float": float,
+}
+
+
+class ExpressionError(SpaceError):
+    """An expression that is not allowed, or that failed for some configuration."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A parsed constraint.
+
+    Attributes:
+        expression: its text.
+        parameters: the parameters it mentions, in the order of the space.
+    """
+
+    expression: str
+    parameters: tuple[str, ...]
+    _evaluate: _Evaluate
+
+    def holds(self, configuration: Mapping[str, Value]) -> bool:
+        """Whether the configuration satisfies it.
+
+        A division by zero counts as satisfied, as it does in Kernel Tuner.
+
+        Raises:
+            ExpressionError: the operands do not fit the operators, or a number grew too large.
+        """
+        try:
+            return bool(self._evaluate(configuration))
+        except ZeroDivisionError:
+            return True
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ExpressionError(
+                f"the constraint {self.expression!r} must be computable for every configuration, "
+                f"but got: {error}"
+            ) from error
+
+
+def parse_constraint(expression: str, names: Sequence[str]) -> Constraint:
+    """Check an expression over the parameters ``names``.
+
+    Raises:
+        ExpressionError: a syntax error, or anything outside the whitelist.
+    """
+    tree = _parse(expression, MAX_EXPRESSION)
+    evaluate = _Compiler(frozenset(names), expression).compile(tree, 0)
+    mentioned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return Constraint(expression, tuple(n for n in names if n in mentioned), evaluate)
+
+
+def parse_values(text: str) -> tuple[Value, ...]:
+    """The values that a T1 file's text stands for: literals, ``range``, ``list``, ``tuple``, ``+``.
+
+    Raises:
+        ExpressionError: anything else, no value, or more than 100,000.
+    """
+    try:
+        values = _list_values(_parse(text, MAX_VALUES * 10), text)
+    except RecursionError:
+        raise _not_values(text) from None
+    if not 0 < len(values) <= MAX_VALUES:
+        raise ExpressionError(
+            f"a parameter must have 1 to {MAX_VALUES} values, but {text[:80]!r} has {len(values)}"
+        )
+    return values
+
+
+def _parse(text: str, longest: int) -> ast.expr:
+    if len(text) > longest:
+        raise ExpressionError(
+            f"an expression must have at most {longest} characters, but {text[:80]!r}… has "
+            f"{len(text)}"
+        )
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(
+            f"{text[:80]!r} must be one Python expression, but it is not: {error}"
+        ) from error
+
+
+class _Compiler:
+    """Turns a syntax tree into nested closures, node by whitelisted node."""
+
+    def __init__(self, names: frozenset[str], expression: str) -> None:
+        self._names = names
+        self._expression = expression
+
+    def compile(self, node: ast.expr, depth: int) -> _Evaluate:
+        if depth > _MAX_DEPTH:
+            raise self._refuse("nests too deeply")
+        parts = [self.compile(child, depth + 1) for child in self._operands(node)]
+        if isinstance(node, ast.Constant):
+            return _constant(node.value)
+        if isinstance(node, ast.Name):
+            return _parameter(node.id)
+        if isinstance(node, ast.BoolOp):
+            return _junction(isinstance(node.op, ast.And), parts)
+        if isinstance(node, ast.BinOp):
+            return _arithmetic(type(node.op), *parts)
+        if isinstance(node, ast.UnaryOp):
+            return _negation(type(node.op), parts[0])
+        if isinstance(node, ast.Compare):
+            return _comparison([_COMPARE[type(op)] for op in node.ops], parts)
+        if isinstance(node, ast.IfExp):
+            test, body, otherwise = parts
+            return lambda c: body(c) if test(c) else otherwise(c)
+        if isinstance(node, ast.Call):
+            function = _FUNCTIONS[node.func.id]  # type: ignore[attr-defined]  # _operands checked
+            return lambda c: function(*[part(c) for part in parts])
+        return lambda c: tuple([part(c) for part in parts])
+
+    def _operands(self, node: ast.expr) -> Sequence[ast.expr]:
+        """The node's sub-expressions; raises for a node outside the whitelist."""
+        if isinstance(node, ast.Name) and node.id not in self._names:
+            raise self._refuse(f"mentions {node.id!r}, which is no parameter of the space")
+        if isinstance(node, ast.Name) or _is_allowed_constant(node):
+            return ()
+        if isinstance(node, ast.BoolOp):
+            return node.values
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return (node.left, node.right)
+        if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+            return (node.operand,)
+        if isinstance(node, ast.Compare):
+            return (node.left, *node.comparators)
+        if isinstance(node, ast.IfExp):
+            return (node.test, node.body, node.orelse)
+        if isinstance(node, ast.Tuple | ast.List):
+            return node.elts
+        if isinstance(node, ast.Call) and _is_allowed_call(node):
+            return node.args
+        # Not ast.unparse: it would recurse into whatever depth the file chose.
+        text = ast.get_source_segment(self._expression.strip(), node) or type(node).__name__
+        raise self._refuse(f"uses {text[:60]!r}, which is not allowed")
+
+    def _refuse(self, why: str) -> ExpressionError:
+        return ExpressionError(
+            f"a constraint may hold arithmetic, comparisons, and/or/not, parameters and "
+            f"{'/'.join(_FUNCTIONS)}, but {self._expression!r} {why}"
+        )
+
+
+def _is_allowed_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(
+        node.value, int | float | str | bool | None
+    )
+
+
+def _is_allowed_call(node: ast.Call) -> bool:
+    named = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
+    return named and not node.keywords
+
+
+def _constant(value: Any) -> _Evaluate:
+    return lambda _: value
+
+
+def _parameter(name: str) -> _Evaluate:
+    return lambda configuration: configuration[name]
+
+
+def _junction(every: bool, parts: Sequence[_Evaluate]) -> _Evaluate:
+    def evaluate(configuration: Mapping[str, Value]) -> Any:
+        value: Any = every
+        for part in parts:
+            value = part(configuration)
+            if bool(value) != every:
+                break
+        return value
+
+    return evaluate
+
+
+def _arithmetic(kind: type[ast.operator], left: _Evaluate, right: _Evaluate) -> _Evaluate:
+    operate = _BINARY[kind]
+    growing = kind in (ast.Pow, ast.LShift)
+
+    def evaluate(configuration: Mapping[str, Value]) -> Any:
+        a, b = left(configuration), right(configuration)
+        if not isinstance(a, int | float) or not isinstance(b, int | float):
+            raise TypeError(f"arithmetic needs numbers, but got {a!r} and {b!r}")
+        if growing and abs(b) > _MAX_BITS:
+            raise OverflowError(f"an exponent of {b!r} is too large")
+        result = operate(a, b)
+        if isinstance(result, int) and result.bit_length() > _MAX_BITS:
+            raise OverflowError(f"a number grew beyond {_MAX_BITS} bits")
+        if isinstance(result, complex):
+            raise ValueError(f"{a!r} ** {b!r} is not a real number")
+        return result
+
+    return evaluate
+
+
+def _negation(kind: type[ast.unaryop], operand: _Evaluate) -> _Evaluate:
+    operate = _UNARY[kind]
+    return lambda configuration: operate(operand(configuration))
+
+
+def _comparison(
+    operators: Sequence[Callable[[Any, Any], bool]], parts: Sequence[_Evaluate]
+) -> _Evaluate:
+    def evaluate(configuration: Mapping[str, Value]) -> bool:
+        left = parts[0](configuration)
+        for compare, part in zip(operators, parts[1:], strict=True):
+            right = part(configuration)
+            if not compare(left, right):
+                return False
+            left = right
+        return True
+
+    return evaluate
+
+
+def _list_values(node: ast.expr, text: str) -> tuple[Value, ...]:
+    if isinstance(node, ast.List | ast.Tuple):
+        return tuple(_literal(element, text) for element in node.elts)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _list_values(node.left, text) + _list_values(node.right, text)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        if node.func.id in ("list", "tuple") and len(node.args) == 1:
+            return _list_values(node.args[0], text)
+        if node.func.id == "range" and 1 <= len(node.args) <= 3:
+            return _range_values([_literal(argument, text) for argument in node.args], text)
+    raise _not_values(text)
+
+
+def _range_values(bounds: Sequence[Value], text: str) -> tuple[Value, ...]:
+    if not all(type(bound) is int for bound in bounds) or 0 in bounds[2:]:
+        raise _not_values(text)
+    numbers = range(*[int(str(bound)) for bound in bounds])
+    # len() itself overflows for ranges beyond sys.maxsize; a slice of a range is still a range.
+    if len(numbers[: MAX_VALUES + 1]) > MAX_VALUES:
+        raise ExpressionError(f"a parameter must have at most {MAX_VALUES} values: {text[:80]!r}")
+    return tuple(numbers)
+
+
+def _literal(node: ast.expr, text: str) -> Value:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise _not_values(text) from None
+    if not isinstance(value, int | float | str | bool | None):
+        raise _not_values(text)
+    return value
+
+
+def _not_values(text: str) -> ExpressionError:
+    return ExpressionError(
+        f"values must be a list of numbers, strings, bools or None, or list(range(...)), but got "
+        f"{text[:80]!r}: write the list out"
+    )
