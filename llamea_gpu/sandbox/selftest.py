@@ -28,7 +28,8 @@ from llamea_gpu.tasks import Task, Trace
 CONTROL = "control"
 _HELD, _LEAKED = "HELD", "LEAKED"
 _BUDGET_EVALUATIONS = 20
-_LIMITS = Limits(cpu_s=0.2, wall_factor=100.0, memory_bytes=1 << 30)
+_LIMITS = Limits(memory_bytes=1 << 30)
+_SHORT_LIMITS = Limits(cpu_s=0.2, wall_factor=100.0)  # where running out of time is the point
 
 # What an attack is wrapped in. ``secret`` is a file of the host that anyone may read.
 _TEMPLATE = """
@@ -53,9 +54,7 @@ class Attack:
         os.close(1)  # an attack fails
         try:
             gain = self.attempt(evaluate, space)
-        except OSError as error:
-            raise RuntimeError(f"{held} {{error!r}}") from None
-        except (RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, ImportError) as error:
             raise RuntimeError(f"{held} {{error!r}}") from None
         raise RuntimeError(f"{leaked} {{gain!r}}")
 """
@@ -78,7 +77,8 @@ class SelfAttack:
     def job(self, task: Task, secret: str) -> Job:
         """The run of it, with what an attacker could know: a file's name, the host's pid."""
         told = {"secret": secret, "host": os.getpid()}
-        return Job(self.source, "Attack", told, task, seed=0, limits=_LIMITS)
+        limits = _SHORT_LIMITS if self.outcome == "timeout" else _LIMITS
+        return Job(self.source, "Attack", told, task, seed=0, limits=limits)
 
 
 FILE_ATTACK = SelfAttack("read a file of the host", "return open(secret).read()")
