@@ -1,4 +1,4 @@
-"""Fixtures shared by every test: where the real recordings lie, and a task small enough to hold in the head."""
+"""Fixtures shared by every test: where the third-party recordings lie."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PACKAGE = Path(llamea_gpu.__file__).parent
 LAYERS = (
     *("errors", "resources", "toml"),
     "spaces",
-    *("clocks", "tasks", "statistics", "scoring"),
+    *("clocks", "baseline", "tasks", "statistics", "scoring"),
     *("llm", "prompting"),
     *("sandbox", "searchers"),
     "archive",

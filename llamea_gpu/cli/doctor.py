@@ -39,7 +39,9 @@ def _print(report: SandboxReport, *, brief: bool) -> None:
     console = Console(highlight=False)
     current = report.current
     if current is None:
-        console.print("[bold red]no sandbox level could be verified[/]: generated code will not run")
+        console.print(
+            "[bold red]no sandbox level could be verified[/]: generated code will not run"
+        )
     else:
         held = f"{len(current.verdicts)} self-attacks held off"
         console.print(f"sandbox [bold]level {current.number}[/] ({current.title}), {held}")

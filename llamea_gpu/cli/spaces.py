@@ -156,8 +156,8 @@ def _print_features(found: SpaceFeatures) -> None:
         kind = "yes" if parameter.ordinal else "no"
         table.add_row(parameter.name, str(parameter.cardinality), kind, share)
     console.print(table)
-    for first, second, share in found.interactions:
-        console.print(f"interaction {first} x {second}: {share:.1%}", highlight=False)
+    for first, second, explained in found.interactions:
+        console.print(f"interaction {first} x {second}: {explained:.1%}", highlight=False)
 
 
 def _short(value: object) -> str:

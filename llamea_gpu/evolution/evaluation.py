@@ -172,7 +172,7 @@ def _failed(stage: Stage, trace: Trace) -> Assessment:
     return Assessment(FAILED, trace.outcome, message, feedback)
 
 
-# The measures that a score may lack (of one run, of foreign traces) are there for sandboxed repeats.
+# A score lacks some measures for a single run or foreign traces; sandboxed repeats have them all.
 def _space_result(score: SpaceScore, reference: str, reference_p: float) -> SpaceResult:
     return SpaceResult(
         space=score.space,

@@ -27,7 +27,14 @@ from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.evaluation import Assessment, Cascade
 from llamea_gpu.evolution.population import Plan, Population, plan_slot
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import ChatClient, ChatRequest, Ledger, Message, RejectedAnswerError
+from llamea_gpu.llm import (
+    ChatClient,
+    ChatRequest,
+    Ledger,
+    Message,
+    RejectedAnswerError,
+    Reservation,
+)
 from llamea_gpu.prompting import (
     Operator,
     ParentView,
@@ -98,6 +105,7 @@ class Evolution:
         self._facts = tuple(facts)
         self._observer = observer or Silent()
         self._population = Population()
+        self._freed = asyncio.Event()  # a reservation was settled: there may be room for another
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
 
     async def run(self, seed_programs: Sequence[tuple[SearcherSource, Program]]) -> Outcome:
@@ -276,7 +284,7 @@ class Evolution:
             temperature=self._settings.temperature,
             max_tokens=self._settings.max_tokens,
         )
-        reservation = self._ledger.reserve(request)
+        reservation = await self._reserve(request)
         self._archive.record_call(plan.slot, attempt, operator, request)
         self._observer.notify("asked", plan.slot, {"operator": operator, "attempt": attempt})
         try:
@@ -285,11 +293,24 @@ class Evolution:
             answer, problem = error.answer, str(error)
         except BaseException as error:
             self._ledger.settle_error(reservation, error)
+            self._freed.set()
             raise
         self._archive.record_answer(request.request_id, answer, problem)
         self._ledger.settle(reservation, answer)
+        self._freed.set()
         self._observer.notify("answered", plan.slot, {"usage": answer.usage})
         return Call(plan.slot, attempt, operator, request, answer, problem)
+
+    async def _reserve(self, request: ChatRequest) -> Reservation:
+        """Set aside what the request may cost; wait while requests in flight take up the room."""
+        while True:
+            try:
+                return self._ledger.reserve(request)
+            except BudgetExceededError:
+                if not self._ledger.in_flight:
+                    raise
+            self._freed.clear()
+            await self._freed.wait()
 
 
 def _failed(plan: Plan, refused: _Refused, attempts: int, model: str) -> Candidate:

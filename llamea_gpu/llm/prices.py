@@ -6,18 +6,13 @@ Not here: cached, batch and long-prompt tariffs; the table says which way that e
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from llamea_gpu import toml
 from llamea_gpu.errors import SettingsError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _MILLION = Decimal(1_000_000)
@@ -58,7 +53,7 @@ def load_prices(path: Path | None = None) -> dict[str, Price]:
     """
     source = path or _SHIPPED
     try:
-        document = tomllib.loads(source.read_text("utf-8"), parse_float=Decimal)
+        document = toml.loads(source.read_text("utf-8"), parse_float=Decimal)
     except (OSError, ValueError) as error:
         raise SettingsError(f"the price table {source} cannot be read: {error}") from error
     models = document.get("models")

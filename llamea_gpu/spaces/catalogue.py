@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamea_gpu import toml
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.recording import Recording
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SPLITS = ("train", "validation", "test")
 _SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
@@ -122,8 +117,8 @@ def _read_splits(folder: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = toml.loads(path.read_text(encoding="utf-8"))
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpaceFormatError(
             path, "the whole file", f"malformed TOML ({error})", "Mend it."
         ) from error

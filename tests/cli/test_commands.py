@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.programs import BROKEN, climber_program
+
+from llamea_gpu.llm import BatchExchange, ChatRequest, Message
 
 SPACE = "softmax-4096x4096"
 
@@ -130,10 +133,9 @@ def test_doctor_reports_a_verified_level() -> None:
 
 
 def test_exchange_by_hand(tmp_path: Path) -> None:
-    from llamea_gpu.llm import BatchExchange, ChatRequest, Message
-
-    exchange = BatchExchange(tmp_path)
-    exchange._write_request(ChatRequest("r-1", "m", (Message("user", "What is it?"),)))
+    request = ChatRequest("r-1", "m", (Message("user", "What is it?"),))
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(asyncio.wait_for(BatchExchange(tmp_path).complete(request), 0.2))
     assert json.loads(llamea("exchange", "pending", tmp_path, "--json").stdout) == ["r-1"]
     assert "What is it?" in llamea("exchange", "show", tmp_path, "r-1").stdout
     answer = tmp_path / "answer.md"

@@ -93,7 +93,7 @@ async def test_a_useless_answer_is_paid_for_and_repaired(
     harness, settings, server: FakeOpenAI, client: OpenAIClient, text: str
 ) -> None:
     server.script.append(completion(text))
-    outcome, archive = await harness.run(settings, client)
+    outcome, _ = await harness.run(settings, client)
     await client.aclose()
     assert [c.status for c in candidates(outcome).values()].count(FAILED) == 0
     assert harness.ledger.totals.requests == settings.candidates + 1
