@@ -24,6 +24,7 @@ from llamea_gpu.tasks import Trace
 
 _FIRST_LIBRARY = "numpy"  # what a sandbox is verified with when it opens
 _ATTEMPTS = 3  # at a run whose zygote dies
+_CLOSED = "a sandbox must be open to run a job, but it was closed"
 
 
 class Sandbox:
@@ -72,7 +73,15 @@ class Sandbox:
         return self._level.number
 
     def submit(self, job: Job) -> Future[Trace]:
-        """Run ``job`` on the next free worker."""
+        """Run ``job`` on the next free worker.
+
+        The future raises SandboxError when the sandbox, not the candidate, fails.
+
+        Raises:
+            SandboxError: the sandbox is closed.
+        """
+        if self._closed:
+            raise SandboxError(_CLOSED)
         return self._executor.submit(self._run, job)
 
     def run(self, job: Job) -> Trace:
@@ -115,7 +124,7 @@ class Sandbox:
     def _zygote(self, library: str) -> ZygoteProcess:
         with self._lock:
             if self._closed:
-                raise SandboxError("a sandbox must be open to run a job, but it was closed")
+                raise SandboxError(_CLOSED)
             if library not in self._zygotes:
                 self._zygotes[library] = self._start(library)
             return self._zygotes[library]

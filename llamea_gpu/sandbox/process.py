@@ -164,7 +164,7 @@ class ZygoteProcess:
             raise
 
     def close(self) -> None:
-        """End the zygote and every child of it; returns when they are gone."""
+        """End the zygote and every child of it. Children are gone when it returns."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)  # wakes a thread that is sending
         with self._lock:

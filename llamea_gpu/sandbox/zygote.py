@@ -118,9 +118,14 @@ class Zygote:
                 if ready != control_fd:
                     self._reap(self._runs.pop(ready))
                 elif not self._obey():
-                    for run in self._runs.values():
-                        os.kill(run.pid, signal.SIGKILL)
+                    self._end_all()
                     return
+
+    def _end_all(self) -> None:
+        for run in self._runs.values():
+            os.kill(run.pid, signal.SIGKILL)
+        for run in self._runs.values():
+            os.waitpid(run.pid, 0)
 
     def _obey(self) -> bool:
         request, descriptors = _receive(self._control)
