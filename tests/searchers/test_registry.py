@@ -79,7 +79,7 @@ def test_a_shipped_name_can_be_set() -> None:
         ("genetic_algorithm?pop=3", r"numeric hyperparameter \(population_size, .*but got 'pop'"),
         ("genetic_algorithm?offspring=2.5", "offspring must be of type int like its default 5"),
         ("genetic_algorithm?offspring", "offspring must be of type int .*got ''"),
-        ("random_search?x=1", "there are none"),
+        ("random_search?x=1", r"numeric hyperparameter \(serial_batch\)"),
     ],
 )
 def test_wrong_specs_say_what_to_do(spec: str, problem: str) -> None:
