@@ -9,7 +9,7 @@ import pytest
 
 
 def skip_or_fail(reason: str) -> None:
-    """Skip, unless LLAMEA_GPU_REQUIRE_ALL says that everything must be here (continuous integration)."""
+    """Skip; fail where LLAMEA_GPU_REQUIRE_ALL says that everything must be here."""
     if os.environ.get("LLAMEA_GPU_REQUIRE_ALL"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -17,7 +17,7 @@ def skip_or_fail(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared_spaces() -> Path:
-    """The folder of third-party recordings that are not committed (helion_h200, kernel_tuner, broken)."""
+    """Third-party recordings that are not committed: helion_h200, kernel_tuner, broken."""
     default = Path(__file__).resolve().parents[2] / "shared" / "spaces"
     folder = Path(os.environ.get("LLAMEA_GPU_SHARED_SPACES", default))
     if not (folder / "kernel_tuner").is_dir():

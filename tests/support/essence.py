@@ -28,9 +28,7 @@ def essence(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     found["candidates"] = [(slot, _without_cpu(text)) for slot, text in found["candidates"]]
     found["calls"] = [
         tuple(re.sub(r"≈\s?[\d.]+", "≈#", json.dumps(v, ensure_ascii=False)) for v in row)
-        for row in (
-            (*row[:6], json.loads(row[6]), *row[7:]) for row in found["calls"]
-        )
+        for row in ((*row[:6], json.loads(row[6]), *row[7:]) for row in found["calls"])
     ]
     return found
 
