@@ -115,8 +115,8 @@ def _file_system(installation: Installation) -> list[str]:
         elif path.exists():
             arguments += ["--ro-bind", str(path), str(path)]
     standard = [Path(sysconfig.get_path(which)) for which in ("stdlib", "platstdlib")]
-    library_folder = Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
-    standard += sorted(library_folder.glob("libpython*.so*"))
+    beside = installation.interpreter.parent.parent / "lib"
+    standard += sorted(beside.glob("libpython*.so*"))
     for path in (*dict.fromkeys(standard), installation.interpreter):
         arguments += ["--ro-bind", str(path), str(path)]
     # Installed packages may carry recordings: hide them all, then show the few that are needed.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from sandbox.attacks import ALL, CLASSIC, SECRET_VARIABLE
-from sandbox.conftest import honest_job, same
+from sandbox.candidates import honest_job, same
 
 from llamea_gpu.sandbox import Sandbox
 from llamea_gpu.sandbox.selftest import SelfAttack, host_secret, judge, self_test_task

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sandbox.attacks import SECRET_VARIABLE
-from sandbox.conftest import candidate, honest_job, same
+from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.tasks import Task, Trace

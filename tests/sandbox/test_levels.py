@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from sandbox.conftest import honest_job
+from sandbox.candidates import honest_job
 
 from llamea_gpu.errors import SandboxError, SandboxUnavailableError
 from llamea_gpu.sandbox import Sandbox, diagnose, hardening, levels, opening, seccomp
@@ -166,7 +166,7 @@ def test_a_zygote_that_prints_and_dies_is_quoted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         levels, "plain_command", lambda *_: ["sh", "-c", "echo no libfoo.so here >&2; exit 3"]
     )
-    with pytest.raises(SandboxUnavailableError, match="no libfoo.so here"):
+    with pytest.raises(SandboxUnavailableError, match=r"no libfoo\.so here"):
         Sandbox.open(1, level=1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sandbox.conftest import candidate, honest_job, same
+from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import SandboxError

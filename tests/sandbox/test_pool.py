@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from sandbox.conftest import candidate, honest_job, same
+from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.errors import SandboxError
 from llamea_gpu.sandbox import Limits, Sandbox, process
@@ -177,7 +177,7 @@ def _descendants(pid: int) -> set[int]:
 
 _HOST = """
 import sys, threading, time
-from sandbox.conftest import candidate
+from sandbox.candidates import candidate
 from llamea_gpu.sandbox import Sandbox
 from llamea_gpu.sandbox.selftest import self_test_task
 sandbox = Sandbox.open(2, level=int(sys.argv[1]))
