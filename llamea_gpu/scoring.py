@@ -23,7 +23,8 @@ Ours, and why:
   enough; without either, a searcher that gives up whenever it is stuck would hide its bad runs.
   Traces read from a file are held only when they have no point in the window at all, which the
   package refuses.
-- A run in which nothing worked counts as having reached the worst valid cost. The package fails.
+- A run in which nothing worked counts as having reached the median cost, about what one random
+  draw is expected to give: the published baseline, too, starts from one draw. The package fails.
 - The package's runner stores at most twice the mean number of evaluations of a run; here nothing
   is cut off.
 """
@@ -86,9 +87,9 @@ class SpaceScore:
     """The score on one space, and means over its runs that say where it comes from.
 
     ``curve`` is P_t along the task's axis, (1000,), ``p`` its mean. ``standard_error`` is None for
-    a single run. ``last_improvement`` is when the best was found, as a share of the budget;
-    ``regret`` is best / optimum - 1 at the end. ``revisit_share`` and ``cpu_s`` are None when the
-    traces do not tell.
+    a single run. ``last_improvement`` is when the best was found, as a share of the budget.
+    ``regret`` is best / optimum - 1 at the end, of the median cost where nothing worked.
+    ``revisit_share`` and ``cpu_s`` are None when the traces do not tell.
     """
 
     space: str
@@ -241,7 +242,7 @@ def _best_so_far(
     best_ms = np.minimum.accumulate(cost_ms)
     worked = np.isfinite(best_ms)
     if not worked.any():
-        return time_s, np.full(time_s.size, task.costs_ms[-1]), 0
+        return time_s, np.full(time_s.size, task.median_ms), 0
     first = int(np.argmax(worked))
     return time_s[first:], best_ms[first:], first
 
@@ -294,7 +295,7 @@ def _last_improvement(task: Task, trace: Trace | ExternalTrace) -> float:
 
 def _regret(task: Task, trace: Trace | ExternalTrace) -> float:
     best_ms = float(np.min(trace.cost_ms, initial=math.inf))
-    return min(best_ms, float(task.costs_ms[-1])) / task.optimum_ms - 1.0
+    return (best_ms if best_ms < math.inf else task.median_ms) / task.optimum_ms - 1.0
 
 
 def _revisit_share(traces: Sequence[Trace | ExternalTrace]) -> float | None:

@@ -131,16 +131,17 @@ def test_no_traces_are_refused() -> None:
         score_space(TASK, [])
 
 
-def test_a_run_in_which_nothing_worked_holds_the_worst_cost() -> None:
+def test_a_run_in_which_nothing_worked_counts_as_the_median() -> None:
     task = Task.build(line_recording([float(c) for c in range(1, 22)] + [INF] * 8))
     failing = score_space(task, [every_second("a", *[INF] * 7)])
-    worst = score_space(task, [every_second("a", *[21] * 7)])
-    assert failing.p == worst.p
+    median = score_space(task, [every_second("a", *[11] * 7)])
+    assert failing.p == median.p
 
 
-def test_a_run_without_a_visit_holds_the_worst_cost() -> None:
+def test_a_run_without_a_visit_counts_as_the_median() -> None:
     empty = score_space(TASK, [visit(TASK)])
-    assert empty.curve[AT_1357] == pytest.approx([-11 / 9, -16 / 4, -18 / 2, -19 / 1], abs=1e-9)
+    assert empty.curve[AT_1357] == pytest.approx([-1 / 9, -6 / 4, -8 / 2, -9 / 1], abs=1e-9)
+    assert empty.regret == 10.0
 
 
 def test_a_run_that_stops_early_is_held_to_the_end() -> None:
