@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from llamea_gpu.cli.options import AsJson
+from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.sandbox import LevelReport, SandboxReport, diagnose
 
 _MARKS = {
@@ -36,7 +36,7 @@ def doctor(
 
 
 def _print(report: SandboxReport, *, brief: bool) -> None:
-    console = Console(highlight=False)
+    console = output_console()
     current = report.current
     if current is None:
         console.print(

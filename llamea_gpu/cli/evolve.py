@@ -14,6 +14,7 @@ from rich.console import Console
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.live import RunView
+from llamea_gpu.cli.options import output_console
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.session import build_problem, drive, estimate, resume, start
@@ -82,7 +83,7 @@ def evolve(
     fields = read_file(config) if config else {}
     fields.update({name: value for name, value in flags.items() if value is not None})
     fields.update(_assignments(settings_ or []))
-    console = Console()
+    console = output_console()
     if resume_:
         archive, settings = resume(output, fields)
     else:
@@ -117,7 +118,7 @@ def _print_estimate(console: Console, found: RunEstimate) -> None:
     text += f", {found.usd:.2f} USD" if found.usd is not None else "; the model has no known price"
     if found.affordable_requests is not None:
         text += f"; the caps allow {found.affordable_requests} requests for certain"
-    console.print(text, highlight=False)
+    console.print(text)
 
 
 def _run(
@@ -144,6 +145,6 @@ def _run(
         (folder / "best.json").write_text(
             json.dumps(best.to_document(), indent=1), encoding="utf-8"
         )
-        console.print(f"best: {best.identifier}, written to {path}", highlight=False)
+        console.print(f"best: {best.identifier}, written to {path}")
     if outcome.reason != "complete":
-        console.print(f"stopped early: {outcome.reason}", highlight=False)
+        console.print(f"stopped early: {outcome.reason}")

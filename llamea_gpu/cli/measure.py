@@ -13,7 +13,15 @@ from rich.progress import Progress
 from rich.table import Table
 
 from llamea_gpu.bench import Standing, compare
-from llamea_gpu.cli.options import AsJson, Clock, SpacesPath, Unsafe, Workers, search_path
+from llamea_gpu.cli.options import (
+    AsJson,
+    Clock,
+    SpacesPath,
+    Unsafe,
+    Workers,
+    output_console,
+    search_path,
+)
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.evolution.session import build_tasks, load_recordings
 from llamea_gpu.sandbox import Job, Limits, Sandbox
@@ -95,7 +103,7 @@ def _print_trace(task: Task, trace: Trace) -> None:
             best = float(cost)
             excess = best / task.optimum_ms - 1
             table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
-    Console().print(table)
+    output_console().print(table)
     typer.echo(
         f"{trace.outcome}: {len(trace.rows)} evaluations in {task.budget_s:.1f} simulated s, "
         f"{trace.revisits} revisits, own CPU {trace.cpu_s or 0:.2f} s"
@@ -172,7 +180,7 @@ def bench(
     if as_json:
         typer.echo(json.dumps([_standing_document(s) for s in standings], indent=1))
     else:
-        Console().print(standings_table(standings))
+        output_console().print(standings_table(standings))
 
 
 def standings_table(standings: list[Standing]) -> Table:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from llamea_gpu.spaces.catalogue import search_path_from_environment
+
+PLAIN_WIDTH = 140
 
 SpacesPath = Annotated[
     list[Path] | None,
@@ -28,6 +31,12 @@ Unsafe = Annotated[
         "--unsafe-no-sandbox", help="Run untrusted code without isolation (disposable VMs only)."
     ),
 ]
+
+
+def output_console() -> Console:
+    """Where tables go; wide enough for them when nobody's terminal sets the width."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def search_path(folders: list[Path] | None) -> tuple[Path, ...]:

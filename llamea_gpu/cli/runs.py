@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
 from llamea_gpu.archive import FILE_NAME, Archive
-from llamea_gpu.cli.options import AsJson
+from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.cli.tables import generation_table, leaders_table, score_text
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import Candidate
@@ -59,7 +58,7 @@ def list_(
     for row in rows:
         p = f"{row['p']:.3f}" if row["p"] is not None else "-"
         table.add_row(row["run"], row["created"], str(row["candidates"]), row["best"] or "-", p)
-    Console().print(table)
+    output_console().print(table)
 
 
 @app.command()
@@ -80,13 +79,13 @@ def show(
         documents = [c.to_document() for c in population.candidates]
         typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": documents}))
         return
-    console = Console()
+    console = output_console()
     console.print(generation_table(population, settings.offspring))
     console.print(leaders_table(population))
     failures = Counter(c.kind for c in population.candidates if c.kind)
     console.print("failures:", ", ".join(f"{n} {k}" for k, n in failures.items()) or "none")
     tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)
-    console.print(f"answers: {len(answers)}, {tokens:,} tokens", highlight=False)
+    console.print(f"answers: {len(answers)}, {tokens:,} tokens")
 
 
 def _find(population: Population, slot: int) -> Candidate:
@@ -104,10 +103,10 @@ def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(candidate.to_document(), indent=1))
         return
-    console = Console()
+    console = output_console()
     console.print(f"{candidate.identifier} {candidate.operator}: {score_text(candidate)}")
     if candidate.message:
-        console.print(candidate.message, markup=False, highlight=False)
+        console.print(candidate.message, markup=False)
     if candidate.program is not None:
         console.print(Syntax(candidate.program.source, "python"))
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from llamea_gpu.cli.options import AsJson, SpacesPath, search_path
+from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
 from llamea_gpu.spaces.features import SpaceFeatures, compute_features
 from llamea_gpu.spaces.formats import export_recording, import_recording
@@ -44,7 +43,7 @@ def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
     table = Table("name", "split", "file")
     for entry in entries:
         table.add_row(entry.name, entry.split or "-", entry.path.name)
-    Console().print(table)
+    output_console().print(table)
 
 
 @app.command()
@@ -54,11 +53,11 @@ def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) 
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
-    console = Console()
+    console = output_console()
     for key in ("name", "kernel", "device", "framework", "configurations", "exhaustive", "status"):
-        console.print(f"[bold]{key:15}[/] {summary[key]}", highlight=False)
+        console.print(f"[bold]{key:15}[/] {summary[key]}")
     for key, value in {**summary["references_ms"], "best": summary["optimum_ms"]}.items():
-        console.print(f"[bold]{key:15}[/] {value:.6g} ms", highlight=False)
+        console.print(f"[bold]{key:15}[/] {value:.6g} ms")
     table = Table("parameter", "values", "ordinal")
     for parameter in summary["parameters"]:
         values = ", ".join(str(value) for value in parameter["values"])
@@ -145,11 +144,11 @@ def features(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = Fal
 
 
 def _print_features(found: SpaceFeatures) -> None:
-    console = Console()
+    console = output_console()
     for key, value in asdict(found).items():
         if key in ("parameters", "interactions"):
             continue
-        console.print(f"[bold]{key:28}[/] {_short(value)}", highlight=False)
+        console.print(f"[bold]{key:28}[/] {_short(value)}")
     table = Table("parameter", "values", "ordinal", "main effect")
     for parameter in found.parameters:
         share = f"{parameter.main_effect:.1%}"
@@ -157,7 +156,7 @@ def _print_features(found: SpaceFeatures) -> None:
         table.add_row(parameter.name, str(parameter.cardinality), kind, share)
     console.print(table)
     for first, second, explained in found.interactions:
-        console.print(f"interaction {first} x {second}: {explained:.1%}", highlight=False)
+        console.print(f"interaction {first} x {second}: {explained:.1%}")
 
 
 def _short(value: object) -> str:
