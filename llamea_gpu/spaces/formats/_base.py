@@ -73,8 +73,9 @@ def read_head(path: Path) -> str:
     return next(_text_chunks(path), b"")[:_HEAD].decode("utf-8", errors="replace")
 
 
-def parse_json(path: Path, text: str, line: int = 1) -> Any:
-    """Parse JSON; ``line`` is the number of the text's first line, for messages.
+def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
+    """Parse JSON; for messages, ``line`` numbers its first line and ``within`` is the part of the
+    file that it is, when not the file itself.
 
     Raises:
         SpaceFormatError: malformed, too deeply nested, or an object repeats a key.
@@ -88,10 +89,11 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
             raise _RepeatedKeyError(twice)
         return made
 
+    prefix = f"{within}, " if within else ""
     try:
         return json.loads(text, object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
-        position = f"line {line + error.lineno - 1} column {error.colno}"
+        position = f"{prefix}line {line + error.lineno - 1} column {error.colno}"
         ended = error.pos >= len(text.rstrip())
         problem = "the JSON text ends early" if ended else f"malformed JSON ({error.msg})"
         remedy = "Get the whole file again." if ended else "Mend that place or get the file again."
@@ -99,14 +101,17 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     except _RepeatedKeyError as error:
         raise SpaceFormatError(
             path,
-            f"key {error.args[0]!r}",
+            f"{prefix}key {error.args[0]!r}",
             "appears twice in one object",
             "Keep one of the two entries.",
         ) from error
     except (RecursionError, ValueError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SpaceFormatError(
-            path, f"from line {line}", problem, "No recording needs that: get the file again."
+            path,
+            f"{prefix}from line {line}",
+            problem,
+            "No recording needs that: get the file again.",
         ) from error
 
 

@@ -166,7 +166,7 @@ def _take_timing(trial: _Trial, event: Fields, status: str) -> None:
 def _flatten(event: Fields, config: Mapping[str, Any]) -> dict[str, Value]:
     flat: dict[str, Value] = {}
     for key, value in config.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and value:
             flat.update({f"{key}[{i}]": _single(element) for i, element in enumerate(value)})
         else:
             flat[key] = _single(value)

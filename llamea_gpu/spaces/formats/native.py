@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +47,14 @@ def read_native(path: Path, name: str | None = None) -> Recording:
     """
     try:
         # Read by Python: a file that another process replaces meanwhile cannot tear the read.
-        file = pq.ParquetFile(io.BytesIO(path.read_bytes()))
-        raw = (file.schema_arrow.metadata or {}).get(_KEY)
+        data = path.read_bytes()
     except OSError as error:
-        if error.errno is not None:
-            raise UnknownSpaceError(
-                f"a recording must be a readable file, but {path} is not: {error.strerror}"
-            ) from error
-        raise _damaged(path, error) from error
-    except pa.ArrowException as error:
-        raise _damaged(path, error) from error
+        raise UnknownSpaceError(
+            f"a recording must be a readable file, but {path} is not: {error.strerror}"
+        ) from error
+    with _parquet_errors(path, "the Parquet footer"):
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        raw = (file.schema_arrow.metadata or {}).get(_KEY)
     header = _header(path, raw)
     names, values = parameters_from_json(header)
     info = info_from_json(header, name)
@@ -97,13 +97,20 @@ def write_native(recording: Recording, path: Path) -> None:
     codes = pa.array(recording.status.astype(np.int8))
     columns["status"] = pa.DictionaryArray.from_arrays(codes, pa.array(STATUSES))
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
-    pq.write_table(table, path, compression="zstd", row_group_size=MAX_ROWS)
-
-
-def _damaged(path: Path, error: Exception) -> SpaceFormatError:
-    return SpaceFormatError(
-        path, "the Parquet footer", f"not a whole Parquet file ({error})", "Get the file again."
+    pq.write_table(
+        table, path, compression="zstd", row_group_size=MAX_ROWS, write_page_checksum=True
     )
+
+
+@contextmanager
+def _parquet_errors(path: Path, position: str) -> Iterator[None]:
+    """What pyarrow raises for damaged bytes, as an error about the file."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+        raise SpaceFormatError(
+            path, position, f"not a whole Parquet file ({error})", "Get the file again."
+        ) from error
 
 
 def _header(path: Path, raw: bytes | None) -> Fields:
@@ -119,7 +126,7 @@ def _header(path: Path, raw: bytes | None) -> Fields:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SpaceFormatError(path, where, "not UTF-8 text", "Get the file again.") from error
-    header = Fields(path, where, parse_json(path, text))
+    header = Fields(path, where, parse_json(path, text, within=where))
     version = header.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise header.error(
@@ -151,12 +158,9 @@ def _columns(
         )
     for name in expected:
         _check_type(path, name, file.schema_arrow.field(name).type)
-    try:
+    with _parquet_errors(path, "the column data"):
         table = file.read(columns=list(expected))
-    except (OSError, pa.ArrowException) as error:
-        raise SpaceFormatError(
-            path, "the column data", f"damaged ({error})", "Get the file again."
-        ) from error
+        table.validate(full=True)
     for name in expected:
         if table.column(name).null_count:
             raise SpaceFormatError(path, f"column {name!r}", "has empty cells", "Fill them.")

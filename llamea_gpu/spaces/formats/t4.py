@@ -183,7 +183,7 @@ def _measured_time(fields: Fields) -> float | str | None:
             raise fields.error(
                 f"the measurement 'time' must be a number > 0 in ms or s, but is {value!r} {unit!r}"
             )
-        return number * 1e3 / _UNIT_S[unit]
+        return number * (1e3 / _UNIT_S[unit])
     return None
 
 
@@ -197,7 +197,7 @@ def _runtimes(times: Fields) -> list[float]:
 def _mean_ms(fields: Fields, runtimes: Sequence[float], unit: float) -> float:
     if not runtimes or sum(runtimes) <= 0:
         raise fields.error("is 'correct' but has neither a measurement 'time' nor runtimes")
-    return sum(runtimes) / len(runtimes) * 1e3 / unit
+    return sum(runtimes) / len(runtimes) * (1e3 / unit)
 
 
 def _info(path: Path, name: str | None, t1: T1 | None, exhaustive: bool) -> RecordingInfo:
