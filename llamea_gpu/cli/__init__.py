@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from llamea_gpu import __version__
 from llamea_gpu.cli import doctor, evolve, exchange, measure, runs, spaces
@@ -48,9 +49,5 @@ def main() -> None:
     try:
         app()
     except LlameaGpuError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")

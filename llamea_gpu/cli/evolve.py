@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
@@ -136,6 +137,8 @@ def _run(
             f"llamea-gpu evolve -o {folder} --resume"
         )
         raise typer.Exit(130) from None
+    for warning in outcome.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning.splitlines()[0])}", soft_wrap=True)
     console.print(generation_table(outcome.population, settings.offspring))
     console.print(leaders_table(outcome.population))
     best = outcome.population.best()

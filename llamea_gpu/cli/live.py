@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -112,7 +113,7 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
         score = "stopped early" if candidate.status == PARTIAL else "failed"
     idea = candidate.program.idea if candidate.program else ""
     text = f"{candidate.kind}: {_first_line(candidate.message)}" if candidate.kind else idea
-    return candidate.identifier, candidate.operator, score, text.replace("[", r"\[")
+    return candidate.identifier, candidate.operator, score, escape(text)
 
 
 def _line(candidate: Candidate) -> str:

@@ -67,10 +67,11 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run (or this session of it) ended."""
+    """How a run (or this session of it) ended; ``warnings`` are what the route met."""
 
     population: Population
     reason: str  # "complete", or which budget stopped it
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Evolution:
         # Answers under way are paid for: let them arrive, so that a continuation finds them.
         await asyncio.gather(*running.values(), return_exceptions=True)
         self._observer.notify("stopped", None, {"reason": reason})
-        return Outcome(self._population, reason)
+        return Outcome(self._population, reason, self._client.warnings)
 
     def _settle(self, candidate: Candidate, *, known: bool) -> None:
         """Commit ``candidate`` and let it into the population; hold back a failing route's."""

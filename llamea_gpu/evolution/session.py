@@ -219,7 +219,7 @@ async def _drive(
         cascade = Cascade(problem.tasks, sandbox, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
         outcome = await evolution.run(seeds)
-        archive.record_event("stopped", reason=outcome.reason)
+        archive.record_event("stopped", reason=outcome.reason, warnings=list(outcome.warnings))
         return outcome
     finally:
         await client.aclose()

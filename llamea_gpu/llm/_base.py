@@ -117,6 +117,11 @@ class ChatClient(Protocol):
         """
         ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know of what the route met so far; one text each."""
+        ...
+
     async def aclose(self) -> None:
         """Release what the route holds open."""
         ...

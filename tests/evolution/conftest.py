@@ -29,6 +29,7 @@ class Scripted:
     def __init__(self, answers: Mapping[tuple[int, int], str | Exception]) -> None:
         self.answers = answers
         self.asked: list[ChatRequest] = []
+        self.warnings: tuple[str, ...] = ()
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
         self.asked.append(request)
