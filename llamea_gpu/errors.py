@@ -104,5 +104,5 @@ class SettingsError(LlameaGpuError):
     """Settings that contradict each other or a rule."""
 
 
-class BudgetExhausted(BaseException):  # noqa: N818 - a signal like KeyboardInterrupt, not an error
+class BudgetExhausted(BaseException):
     """The tuning budget is used up. A BaseException, so that ``except Exception`` lets it pass."""
