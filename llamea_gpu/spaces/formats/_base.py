@@ -94,7 +94,7 @@ def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
         return json.loads(text, object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
         position = f"{prefix}line {line + error.lineno - 1} column {error.colno}"
-        ended = error.pos >= len(text.rstrip())
+        ended = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         problem = "the JSON text ends early" if ended else f"malformed JSON ({error.msg})"
         remedy = "Get the whole file again." if ended else "Mend that place or get the file again."
         raise SpaceFormatError(path, position, problem, remedy) from error

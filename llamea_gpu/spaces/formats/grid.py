@@ -144,8 +144,9 @@ def _default_point(config: object, names: Sequence[str]) -> dict[str, Value] | N
     if not isinstance(config, dict):
         return None
     blocks = [n for n in ("block_m", "block_n", "block_k") if n in names]
-    sizes = config.get("block_sizes") or []
-    entries: dict[str, Any] = dict(zip(blocks, sizes[-len(blocks) :], strict=False))
+    sizes = config.get("block_sizes")
+    sizes = sizes[-len(blocks) :] if isinstance(sizes, list) else []
+    entries: dict[str, Any] = dict(zip(blocks, sizes, strict=False))
     listed = {
         "indexing": ("indexing", 0),
         "l2_grouping": ("l2_groupings", 0),

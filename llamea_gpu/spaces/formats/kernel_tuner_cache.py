@@ -149,13 +149,16 @@ def _salvage(path: Path, text: str) -> tuple[object, list[str]] | None:
         return None
     header = parse_json(path, text[: opening.end()] + "}}")
     entries, end = _complete_entries(path, text, opening.end())
-    # At most one entry may be broken, and it must be the last thing in the file.
+    # At most one entry may be broken: the last thing in the file, begun and never closed.
     rest = text[end:].strip().removeprefix(",").strip()
-    if rest.startswith("}") or len(re.findall(r'"\s*:\s*\{', rest)) > 1 or not entries:
+    closed = rest == "}"
+    cut = rest.startswith('"') and not rest.endswith("}")
+    several = len(re.findall(r'"\s*:\s*\{', rest)) > 1
+    if not entries or several or not (closed or cut or not rest):
         return None
     header["cache"] = entries
     note = f"the cache was never closed (an interrupted run): {len(entries):,} configurations kept"
-    if rest:
+    if cut:
         note += f", an incomplete one of {len(rest):,} characters left out"
     return header, [note]
 
