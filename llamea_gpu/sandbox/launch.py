@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +33,12 @@ ENVIRONMENT = {
 }
 
 _REQUIRED = ("numpy", "scipy", "sklearn")
+# Shared libraries that wheels bring along.
+_WHEEL_LIBRARIES = ("numpy.libs", "scipy.libs", "scikit_learn.libs")
 _THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
 # This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
 _OWN_CODE = ("__init__.py", "errors.py", "sandbox", "spaces")
-_SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64")
+_MULTIARCH = f"{platform.machine()}-linux-gnu"
 _LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -75,7 +78,7 @@ def find_installation() -> Installation:
         root = origin.parent.parent if is_package else origin.parent
         roots.append(root)
         visible.append(origin.parent if is_package else origin)
-        visible += root.glob("*.libs")  # shared libraries that wheels bring along
+        visible += [root / folder for folder in _WHEEL_LIBRARIES]
     return Installation(interpreter, tuple(dict.fromkeys(roots)), tuple(dict.fromkeys(visible)))
 
 
@@ -108,19 +111,20 @@ def bubblewrap_command(program: str, installation: Installation, control_fd: int
 def _file_system(installation: Installation) -> list[str]:
     """Binds, in the order in which bubblewrap has to apply them."""
     arguments: list[str] = []
-    folders = [Path(p) for p in (*_SYSTEM_LIBRARIES, *_LINKER_FILES)]
-    for path in folders:
-        if path.is_symlink() and path.is_dir():  # merged /usr
+    for path in map(Path, (*_system_libraries(), *_LINKER_FILES)):
+        if path.is_symlink():  # merged /usr
             arguments += ["--symlink", os.readlink(path), str(path)]
         elif path.exists():
             arguments += ["--ro-bind", str(path), str(path)]
-    standard = [Path(sysconfig.get_path(which)) for which in ("stdlib", "platstdlib")]
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # not a virtual environment
+    folders = [sysconfig.get_path(which, vars=base) for which in ("stdlib", "platstdlib")]
+    standard = [Path(folder) for folder in dict.fromkeys(folders)]
+    hidden = list(_package_folders(standard))
     beside = installation.interpreter.parent.parent / "lib"
     standard += sorted(beside.glob("libpython*.so*"))
-    for path in (*dict.fromkeys(standard), installation.interpreter):
+    for path in (*standard, installation.interpreter):
         arguments += ["--ro-bind", str(path), str(path)]
     # Installed packages may carry recordings: hide them all, then show the few that are needed.
-    hidden = list(_package_folders(standard[0]))
     for path in hidden:
         arguments += ["--tmpfs", str(path)]
     for path in installation.visible:
@@ -131,9 +135,17 @@ def _file_system(installation: Installation) -> list[str]:
     return arguments
 
 
-def _package_folders(standard_library: Path) -> Iterator[Path]:
-    """Folders of installed packages in what `_file_system` has bound so far."""
-    places = [standard_library, Path("/usr/lib/python3"), *Path("/usr/lib").glob("python3.*")]
+def _system_libraries() -> Iterator[str]:
+    """Folders of shared libraries: Debian's for this architecture, or the general ones."""
+    yield from ("/lib", "/lib64", "/usr/lib64")
+    own = f"/usr/lib/{_MULTIARCH}"
+    yield own if Path(own).is_dir() else "/usr/lib"
+
+
+def _package_folders(standard: Sequence[Path]) -> Iterator[Path]:
+    """Folders of installed packages in what `_file_system` has bound by then."""
+    usual = [p for root in ("/usr/lib", "/usr/lib64") for p in Path(root).glob("python3*")]
+    places = [*standard, *usual]
     for place in dict.fromkeys(p.resolve() for p in places):
         for name in _INSTALLED:
             if (place / name).is_dir():

@@ -22,8 +22,9 @@ uuid warnings weakref zlib
 encodings.ascii encodings.idna encodings.latin_1 encodings.utf_8 encodings.utf_16 encodings.utf_32
 """
 _NUMPY = """
-numpy numpy.fft numpy.linalg numpy.ma numpy.polynomial numpy.random numpy.exceptions
-numpy.lib.stride_tricks numpy.ma.mrecords numpy.matlib numpy.typing
+numpy numpy.char numpy.dtypes numpy.exceptions numpy.fft numpy.linalg numpy.ma numpy.polynomial
+numpy.random numpy.rec numpy.strings
+numpy.lib.stride_tricks numpy.ma.mrecords numpy.typing
 """
 _SCIPY = """
 scipy scipy.cluster.hierarchy scipy.cluster.vq scipy.constants scipy.differentiate scipy.fft
@@ -32,7 +33,7 @@ scipy.ndimage scipy.odr scipy.optimize scipy.optimize.elementwise scipy.signal s
 scipy.sparse scipy.sparse.csgraph scipy.sparse.linalg scipy.spatial scipy.spatial.distance
 scipy.spatial.transform scipy.special scipy.stats scipy.stats.contingency
 scipy.stats.distributions scipy.stats.mstats scipy.stats.qmc scipy.stats.sampling
-scipy.linalg._matfuncs_inv_ssq scipy.sparse._spfuncs
+scipy.linalg._matfuncs_inv_ssq scipy.sparse._spfuncs multiprocessing
 """
 _SKLEARN = """
 sklearn sklearn.base sklearn.calibration sklearn.cluster sklearn.compose sklearn.covariance
@@ -59,6 +60,23 @@ _MODULES = {
 }
 
 
+class _OnlyNeeded:
+    """Hides every other installed package, so that what else a machine has changes nothing.
+
+    scikit-learn, for one, imports pandas where it finds it, which starts a thread.
+    """
+
+    _ROOTS = frozenset((*LIBRARIES, "joblib", "threadpoolctl", "narwhals", "llamea_gpu"))
+
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> None:
+        """The import system's question; None lets the next finder answer."""
+        root = name.partition(".")[0]
+        standard = root in sys.stdlib_module_names or root.startswith("_sysconfigdata")
+        if not standard and root not in cls._ROOTS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def library_for(source: str) -> str:
     """The smallest set that has what ``source`` can import, by the names in its text.
 
@@ -76,6 +94,7 @@ def load(library: str) -> None:
     Raises:
         ImportError: numpy, scipy or scikit-learn is missing or broken.
     """
+    sys.meta_path.insert(0, _OnlyNeeded)
     for name in _MODULES[library].split():
         try:
             importlib.import_module(name)

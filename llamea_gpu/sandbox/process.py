@@ -125,16 +125,20 @@ class ZygoteProcess:
         self._spaces: OrderedDict[str, None] = OrderedDict()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as errors:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
-                command(theirs.fileno()),
-                env=ENVIRONMENT,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                    command(theirs.fileno()),
+                    env=ENVIRONMENT,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._control.close()
+                raise SandboxError(f"the zygote cannot be started: {error}") from error
             theirs.close()
             self.identity = self._greet(settings, errors)
         self.start_s = time.perf_counter() - started
@@ -178,7 +182,7 @@ class ZygoteProcess:
     def _greet(self, settings: Settings, errors: Any) -> str:
         self._control.settimeout(_START_TIMEOUT_S)
         answer = b""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ZygoteDied):
             self._send({"do": "start", "settings": asdict(settings)}, [])
             answer = self._control.recv(_MAX_REPORT_BYTES)
         if not answer:

@@ -24,8 +24,8 @@ from llamea_gpu.tasks import Evaluator, Stalled, Trace
 
 # How often a silent child's CPU and wall time are looked at.
 _TICK_S = 0.05
-# From closing its channel to being dead: time to give back all of its memory on a loaded machine.
-_LAST_BREATH_S = 2.0
+# The kernel closes a dying process's files last of all; one that lives on has closed its channel.
+_LAST_BREATH_S = 0.3
 _TIMEVAL = struct.pack("@ll", 0, int(_TICK_S * 1e6))
 _SINGLE_BYTES = protocol.KIND_AND_WORD.size
 _Rows = NDArray[np.int32]
