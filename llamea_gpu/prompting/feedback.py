@@ -13,27 +13,25 @@ from llamea_gpu.prompting.context import Feedback, SpaceResult
 _SMALL_REGRET = 0.01
 _LEFT_REGRET = 0.02
 _EARLY = 0.5
-_SLOW_P = 0.6
+_SLOW_P = 0.8
 _MANY_REVISITS = 0.5
 _MANY_FAILURES = 0.25
 _NAMED_SPACES = 3
 
 
 def weak_points(feedback: Feedback) -> tuple[str, ...]:
-    """At most five sentences, none when nothing was scored."""
-    return tuple(_sentences(sorted(feedback.spaces, key=lambda result: result.gap)))
+    """At most six sentences, none when nothing was scored."""
+    return tuple(_sentences(sorted(feedback.spaces, key=lambda result: result.p)))
 
 
 def _sentences(results: list[SpaceResult]) -> Iterator[str]:
-    """``results`` in order of their gap, the worst first."""
+    """``results`` in order of P, the lowest first: that is where most is to be gained."""
     if not results:
         return
-    worst = results[0]
-    verb = "Loses most" if worst.gap < 0 else "Is least ahead"
-    yield (
-        f"{verb} on {worst.space}: P {worst.p:.3f} against {worst.reference_p:.3f} of "
-        f"{worst.reference}."
-    )
+    yield f"Most is to be gained on {results[0].space}: P {results[0].p:.3f}."
+    behind = [r for r in results if r.gap < 0]
+    if behind:
+        yield f"Loses to the best human-designed searcher on {_names(behind)}."
     stuck = [r for r in results if r.regret > _LEFT_REGRET and r.last_improvement < _EARLY]
     if stuck:
         yield f"Gets stuck on {_names(stuck)}: it stops improving early, with a regret left."
