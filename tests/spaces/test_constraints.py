@@ -146,7 +146,11 @@ def test_what_cannot_be_computed_is_an_error_and_never_a_frozen_machine(expressi
         ("range(3)", (0, 1, 2)),
         ("tuple(range(3, 0, -1))", (3, 2, 1)),
         ("[1] + list(range(2, 5)) + [8]", (1, 2, 3, 4, 8)),
+        (str(list(range(5000))), tuple(range(5000))),
+        (str([-i / 8 for i in range(1, 2000)]), tuple(-i / 8 for i in range(1, 2000))),
+        (str([f"v {i}" for i in range(2000)]), tuple(f"v {i}" for i in range(2000))),
     ],
+    ids=lambda t: repr(t)[:30],
 )
 def test_value_lists_are_read(text, values):
     assert parse_values(text) == values
@@ -178,6 +182,12 @@ def test_value_lists_are_read(text, values):
         "[" * 5000,
         "-" * 900_000 + "1",
         "+".join(["[1]"] * 20_000),
+        "[" + "1+" * 400_000 + "1]",
+        "[" + "a." * 300_000 + "b]",
+        "['" + "a" * 3000,
+        "[1" + " " * 300_000 + "!",
+        "[" + "1" * 300_000 + "!",
+        "[" + "1 , " * 60_000 + "!",
         "[" + "1," * 200_000 + "]",
         "1" * 2_000_000,
         "[" + "9" * 5000 + "]",
