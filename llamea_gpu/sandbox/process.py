@@ -30,7 +30,9 @@ from llamea_gpu.spaces.space import SearchSpace
 _START_TIMEOUT_S = 120.0  # a cold disk and 1,700 modules
 _REPORT_TIMEOUT_S = 60.0  # the zygote's answer, when it is alive
 _CLOSE_TIMEOUT_S = 5.0
-_MAX_SPACES = 64  # that one zygote keeps; older ones are sent again
+# Rows of all the spaces that one zygote keeps (about 300 bytes each, and they slow down its forks);
+# spaces not used for longest are dropped, and sent again when they are wanted.
+_MAX_ROWS = 1_000_000
 _MAX_REPORT_BYTES = 4096
 
 
@@ -122,7 +124,7 @@ class ZygoteProcess:
         """
         started = time.perf_counter()
         self._lock = threading.Lock()
-        self._spaces: OrderedDict[str, None] = OrderedDict()
+        self._spaces: OrderedDict[str, int] = OrderedDict()  # fingerprint -> rows
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as errors:
             try:
@@ -202,14 +204,14 @@ class ZygoteProcess:
         if fingerprint in self._spaces:
             self._spaces.move_to_end(fingerprint)
             return
-        if len(self._spaces) >= _MAX_SPACES:
+        while self._spaces and sum(self._spaces.values()) + space.size > _MAX_ROWS:
             oldest, _ = self._spaces.popitem(last=False)
             self._send({"do": "forget", "space": oldest}, [])
         with open(os.memfd_create("space"), "w+b") as file:
             file.write(space.to_bytes())
             file.flush()
             self._send({"do": "space", "space": fingerprint}, [file.fileno()])
-        self._spaces[fingerprint] = None
+        self._spaces[fingerprint] = space.size
 
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
         try:
