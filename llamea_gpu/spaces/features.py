@@ -22,6 +22,7 @@ FloatArray = NDArray[np.float64]
 NEAR_PERCENT = (1, 5, 10)
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 STRONGEST_PAIRS = 5
+SAMPLED_ROWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,13 @@ class SpaceFeatures:
         failure_share: share of them that do not compile, launch or verify.
         cost_quantiles_ms: {quantile: time} over those that work.
         share_within: {percent: share of all configurations at most that much above the optimum}.
-        interactions: (a, b, share of variance beyond both main effects), strongest first.
+        interactions: (a, b, share of the variance of log time that the pair explains beyond all
+            parameters on their own), strongest first.
         hamming_degree: mean number of Hamming-1 neighbours.
         neighbour_autocorrelation: correlation of log time across pairs of Hamming-1 neighbours.
         local_optima: configurations that no Hamming-1 neighbour beats, plateaus included;
-            ``local_optima_share`` of those that work.
+            ``local_optima_share`` of those that work. In a space too large for a table of
+            neighbours, these and the next two are taken over 2,000 evenly spaced rows.
         fitness_distance_correlation: of log time and Hamming distance to the optimum.
         compile_s, benchmark_s: (median, 90 % quantile, maximum), over all and over working ones.
     """
@@ -86,8 +89,7 @@ def compute_features(recording: Recording) -> SpaceFeatures:
         raise SpaceError(f"{info.name}: features need at least one working configuration")
     times = recording.time_ms[ok]
     optimum = float(times.min())
-    sources, targets = _neighbour_pairs(recording)
-    optima = _local_optima(recording.time_ms, ok, sources, targets)
+    around = _neighbourhood(recording)
     effects = _main_effects(recording)
     return SpaceFeatures(
         name=info.name,
@@ -110,11 +112,11 @@ def compute_features(recording: Recording) -> SpaceFeatures:
                 space.names, space.values, space.ordinal, effects, strict=True
             )
         ),
-        interactions=_interactions(recording, effects),
-        hamming_degree=len(sources) / space.size,
-        neighbour_autocorrelation=_autocorrelation(recording.time_ms, ok, sources, targets),
-        local_optima=optima,
-        local_optima_share=optima / int(ok.sum()),
+        interactions=_interactions(recording),
+        hamming_degree=around.degree,
+        neighbour_autocorrelation=around.autocorrelation,
+        local_optima=around.optima,
+        local_optima_share=around.optima / around.looked_at if around.looked_at else 0.0,
         fitness_distance_correlation=_distance_correlation(recording),
         compile_s=_time_profile(recording.compile_s),
         benchmark_s=_time_profile(recording.benchmark_s[ok]),
@@ -130,36 +132,39 @@ def _time_profile(values: FloatArray) -> tuple[float, float, float]:
     return float(median), float(most), float(slowest)
 
 
-def _neighbour_pairs(
-    recording: Recording,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(row, neighbour) of every ordered pair of Hamming-1 neighbours."""
-    space = recording.space
-    around = [space.neighbor_rows(row, "hamming") for row in range(space.size)]
-    sources = np.repeat(np.arange(space.size), [len(rows) for rows in around])
-    targets = np.concatenate(around) if around else np.empty(0)
-    return sources, targets.astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class _Neighbourhood:
+    optima: int
+    looked_at: int  # working configurations among those whose neighbours were looked at
+    autocorrelation: float
+    degree: float
 
 
-def _autocorrelation(
-    time_ms: FloatArray,
-    ok: NDArray[np.bool_],
-    sources: NDArray[np.int64],
-    targets: NDArray[np.int64],
-) -> float:
-    both = ok[sources] & ok[targets]
-    return _correlation(np.log(time_ms[sources[both]]), np.log(time_ms[targets[both]]))
-
-
-def _local_optima(
-    time_ms: FloatArray,
-    ok: NDArray[np.bool_],
-    sources: NDArray[np.int64],
-    targets: NDArray[np.int64],
-) -> int:
-    beaten = np.zeros(len(time_ms), dtype=bool)
+def _neighbourhood(recording: Recording) -> _Neighbourhood:
+    space, time_ms, ok = recording.space, recording.time_ms, recording.ok
+    table = space.neighbor_table("hamming")
+    if table is not None:
+        rows = np.arange(space.size)
+        degrees = np.diff(table.start)
+        targets = table.indices.astype(np.int64)
+    else:  # too many neighbours for a table: evenly spaced rows stand for all
+        rows = np.linspace(0, space.size - 1, SAMPLED_ROWS).astype(np.int64)
+        lists = [space.neighbor_rows(int(row), "hamming") for row in rows]
+        degrees = np.array([len(found) for found in lists])
+        targets = np.concatenate(lists).astype(np.int64)
+    sources = np.repeat(rows, degrees)
+    beaten = np.zeros(space.size, dtype=np.bool_)
     beaten[sources[time_ms[targets] < time_ms[sources]]] = True
-    return int(np.sum(ok & ~beaten))
+    working = rows[ok[rows]]
+    both = ok[sources] & ok[targets]
+    return _Neighbourhood(
+        optima=int(np.sum(~beaten[working])),
+        looked_at=len(working),
+        autocorrelation=_correlation(
+            np.log(time_ms[sources[both]]), np.log(time_ms[targets[both]])
+        ),
+        degree=float(degrees.mean()),
+    )
 
 
 def _distance_correlation(recording: Recording) -> float:
@@ -182,18 +187,53 @@ def _main_effects(recording: Recording) -> list[float]:
     return [_explained(log_time, column) for column in configurations.T]
 
 
-def _interactions(recording: Recording, effects: list[float]) -> tuple[tuple[str, str, float], ...]:
+def _interactions(recording: Recording) -> tuple[tuple[str, str, float], ...]:
+    """Pairs whose cell means explain what an additive model of all parameters leaves over.
+
+    Looking at the residual, not at the times, keeps constraints (which make parameters depend on
+    each other) from passing as interactions. The share expected from noise alone, (cells - 1) times
+    the mean square within cells, is subtracted (omega squared), so that pairs with many cells do
+    not win by size.
+    """
     space = recording.space
     configurations = space.configurations[recording.ok].astype(np.int64)
     log_time = np.log(recording.time_ms[recording.ok])
+    total = float(np.sum((log_time - log_time.mean()) ** 2))
     varying = [i for i, cardinality in enumerate(space.cardinalities) if cardinality > 1]
+    if np.ptp(log_time) == 0 or len(varying) < 2:
+        return ()
+    residual = _additive_residual(configurations, space.cardinalities, log_time)
+    squares = float(np.sum(residual**2))
     found = []
     for a, b in itertools.combinations(varying, 2):
-        joint = configurations[:, a] * space.cardinalities[b] + configurations[:, b]
-        share = _explained(log_time, joint) - effects[a] - effects[b]
-        found.append((space.names[a], space.names[b], max(share, 0.0)))
+        codes = configurations[:, a] * space.cardinalities[b] + configurations[:, b]
+        cells = int(np.count_nonzero(np.bincount(codes)))
+        if cells >= len(codes):
+            continue
+        between = squares * _explained(residual, codes)
+        share = (between - (cells - 1) * (squares - between) / (len(codes) - cells)) / total
+        if share > 0:
+            found.append((space.names[a], space.names[b], share))
     # Stable: equal shares keep the order of the parameters.
     return tuple(sorted(found, key=lambda item: -item[2])[:STRONGEST_PAIRS])
+
+
+def _additive_residual(
+    configurations: NDArray[np.int64], cardinalities: tuple[int, ...], log_time: FloatArray
+) -> FloatArray:
+    """What the best sum of one-parameter effects leaves, by least squares on indicator columns."""
+    offsets = np.concatenate([[0], np.cumsum(cardinalities)])
+    columns = configurations + offsets[:-1]
+    normal = np.zeros((offsets[-1], offsets[-1]))
+    moment = np.zeros(offsets[-1])
+    centred = log_time - log_time.mean()
+    for first in columns.T:
+        np.add.at(moment, first, centred)
+        for second in columns.T:
+            np.add.at(normal, (first, second), 1.0)
+    effects = np.linalg.lstsq(normal, moment, rcond=1e-10)[0]
+    residual: FloatArray = centred - effects[columns].sum(axis=1)
+    return residual
 
 
 def _explained(values: FloatArray, groups: NDArray[np.int64]) -> float:
