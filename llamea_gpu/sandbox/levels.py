@@ -12,10 +12,11 @@ change it). This module says what could be set up; `selftest` says whether it ho
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llamea_gpu.errors import SandboxError
+from llamea_gpu.errors import SandboxError, SandboxUnavailableError
 from llamea_gpu.sandbox import hardening, seccomp
 from llamea_gpu.sandbox.launch import (
     Installation,
@@ -67,7 +68,16 @@ class Ingredients:
 
     @classmethod
     def find(cls, installation: Installation) -> Ingredients:
-        """Look for bubblewrap, Landlock and libseccomp."""
+        """Look for bubblewrap, Landlock and libseccomp.
+
+        Raises:
+            SandboxUnavailableError: this is not Linux.
+        """
+        if sys.platform != "linux":
+            raise SandboxUnavailableError(
+                f"generated code is run on Linux only, but this is {sys.platform}: use a Linux "
+                f"machine, container or virtual machine"
+            )
         program, problem = b"", ""
         try:
             program = seccomp.compile_filter()

@@ -21,7 +21,7 @@ if "--without-setuid" in sys.argv:
 
 sys.path += sys.argv[2:]
 
-from sandbox.attacks import ALL, CLASSIC
+from sandbox.attacks import ALL, FIRST
 from sandbox.candidates import honest_job, same
 
 from llamea_gpu.errors import SandboxUnavailableError
@@ -30,10 +30,10 @@ from llamea_gpu.sandbox.selftest import host_secret, judge, self_test_task
 
 
 def main(level: str) -> dict[str, object]:
-    """Every attack (those of the prototype at a given level), each with an honest run after it."""
+    """Every attack (the first group at a given level), each with an honest run after it."""
     task = self_test_task()
     exact = None if level == "best" else int(level)
-    attacks = ALL if level == "best" else CLASSIC
+    attacks = ALL if level == "best" else FIRST
     with Sandbox.open(2, level=exact) as sandbox, host_secret() as (path, token):
         expected = sandbox.run(honest_job(task))
         through, wrong = [], []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyseccomp
 
-from llamea_gpu.sandbox.selftest import SelfAttack
+from llamea_gpu.sandbox.selftest import ATTACKS, SelfAttack
 
 SECRET_VARIABLE = "LLAMEA_GPU_TEST_SECRET"
 
@@ -292,4 +292,5 @@ PROTOCOL = tuple(
     }.items()
 )
 
-ALL = CLASSIC + TABLE + ZYGOTE + PROTOCOL + CALLS
+FIRST = ATTACKS + CLASSIC
+ALL = FIRST + TABLE + ZYGOTE + PROTOCOL + CALLS
