@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ __all__ = [
     "Stalled",
     "Task",
     "Trace",
+    "build_tasks",
     "cutoff_evaluations",
     "default_clock",
     "make_clock",
@@ -128,6 +130,12 @@ class Task:
             axis_s=_read_only(found.axis_s),
             baseline_ms=_read_only(found.baseline_ms),
         )
+
+
+def build_tasks(recordings: Sequence[Recording], clock: str = "") -> tuple[Task, ...]:
+    """One task a recording, with the clock that a spec names or, without one, each its own."""
+    chosen = make_clock(clock) if clock else None
+    return tuple(Task.build(recording, chosen) for recording in recordings)
 
 
 def _read_only(array: FloatArray) -> FloatArray:

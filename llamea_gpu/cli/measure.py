@@ -23,18 +23,18 @@ from llamea_gpu.cli.options import (
     search_path,
 )
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.evolution.session import build_tasks, load_recordings
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import resolve
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.spaces.catalogue import load_spaces
+from llamea_gpu.tasks import Task, Trace, build_tasks
 
 CpuLimit = Annotated[float, typer.Option(min=0.1, help="CPU seconds a run may take.")]
 Seed = Annotated[int, typer.Option(help="The run depends on it alone.")]
 
 
 def _task(space: str, clock: str, spaces_path: list[Path] | None) -> Task:
-    return build_tasks(load_recordings((space,), search_path(spaces_path)), clock)[0]
+    return build_tasks(load_spaces((space,), search_path(spaces_path)), clock)[0]
 
 
 def run(
@@ -160,7 +160,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Compare searchers on recordings (default: the validation split), seeds paired."""
-    recordings = load_recordings(tuple(spaces or ("validation",)), search_path(spaces_path))
+    recordings = load_spaces(tuple(spaces or ("validation",)), search_path(spaces_path))
     tasks = build_tasks(recordings, clock)
     sources = [resolve(spec) for spec in searchers]
     with (

@@ -19,7 +19,7 @@ import numpy as np
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
-from llamea_gpu.errors import ArchiveError, SettingsError
+from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.loop import Evolution, Observer, Outcome
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
@@ -40,14 +40,12 @@ from llamea_gpu.llm import (
 from llamea_gpu.prompting import Program, PromptContext, SpaceFacts, admit, render
 from llamea_gpu.sandbox import Sandbox
 from llamea_gpu.searchers.registry import SearcherSource, resolve
-from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.spaces.features import compute_features
-from llamea_gpu.spaces.recording import Recording
-from llamea_gpu.tasks import ParallelClock, Task, default_clock, make_clock
+from llamea_gpu.tasks import Task, build_tasks
 
 # For the estimate: most prompts show one program, and strong models write 200-500 lines.
 TYPICAL_PARENT_CHARS = 12_000
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +56,16 @@ class Problem:
     facts: tuple[SpaceFacts, ...]
 
 
-def load_recordings(specs: tuple[str, ...], search_path: tuple[Path, ...]) -> list[Recording]:
-    """Recordings of ``specs``: space names, paths, or a split's name for all that it holds.
-
-    Raises:
-        UnknownSpaceError: a spec that resolves to nothing.
-        SettingsError: no spec, or two recordings of one name.
-    """
-    names: list[str] = []
-    for spec in specs:
-        if spec in SPLITS:
-            names += [entry.name for entry in list_spaces(search_path) if entry.split == spec]
-        else:
-            names.append(spec)
-    recordings = [load_space(name, search_path) for name in names]
-    found = [recording.info.name for recording in recordings]
-    if not recordings or len(set(found)) < len(found):
-        raise SettingsError(
-            f"spaces must name at least one recording and none twice, got {list(specs)} "
-            f"= {found}: see 'llamea-gpu spaces list'"
-        )
-    return recordings
-
-
-def build_tasks(recordings: list[Recording], clock: str = "") -> tuple[Task, ...]:
-    """One task a recording, under ``clock`` or each recording's own."""
-    return tuple(
-        Task.build(recording, make_clock(clock) if clock else default_clock(recording))
-        for recording in recordings
-    )
-
-
 def build_problem(settings: EvolutionSettings) -> Problem:
     """Tasks and prompt facts of the training spaces."""
     search_path = tuple(Path(folder) for folder in settings.spaces_path)
-    tasks = build_tasks(load_recordings(settings.spaces, search_path), settings.clock)
+    tasks = build_tasks(load_spaces(settings.spaces, search_path), settings.clock)
     facts = tuple(
         SpaceFacts(
             features=compute_features(task.recording),
             clock=task.clock.name,
             budget_evaluations=task.budget_evaluations,
-            parallel=task.clock.workers if isinstance(task.clock, ParallelClock) else 1,
+            parallel=task.clock.workers,
         )
         for task in tasks
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         CatalogueEntry,
         list_spaces,
         load_space,
+        load_spaces,
         search_path_from_environment,
     )
     from llamea_gpu.spaces.features import SpaceFeatures, compute_features
@@ -36,6 +37,7 @@ _HOMES = {
     "import_recording": "formats",
     "list_spaces": "catalogue",
     "load_space": "catalogue",
+    "load_spaces": "catalogue",
     "search_path_from_environment": "catalogue",
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "import_recording",
     "list_spaces",
     "load_space",
+    "load_spaces",
     "search_path_from_environment",
 ]
 

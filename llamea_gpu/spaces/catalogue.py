@@ -72,6 +72,33 @@ def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
     return load_file(path)
 
 
+def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
+    """Load several recordings; a split's name ("train") stands for all that it holds.
+
+    Raises:
+        UnknownSpaceError: nothing answers to a spec, a split is empty, or a recording comes twice.
+    """
+    names: list[str] = []
+    for spec in specs:
+        if spec not in SPLITS:
+            names.append(spec)
+            continue
+        held = [entry.name for entry in list_spaces(search_path) if entry.split == spec]
+        if not held:
+            raise UnknownSpaceError(
+                f"a split must hold spaces, but no space is in {spec!r}: 'spaces list' shows the "
+                f"splits; name spaces one by one instead"
+            )
+        names += held
+    recordings = [load_space(name, search_path) for name in names]
+    found = [recording.info.name for recording in recordings]
+    if not found or len(set(found)) < len(found):
+        raise UnknownSpaceError(
+            f"spaces must be at least one, and each named once, but {list(specs)} gives {found}"
+        )
+    return recordings
+
+
 def load_file(path: Path) -> Recording:
     """Load one file; see :func:`load_space`."""
     from llamea_gpu.spaces.formats import import_recording, takes_t1

@@ -12,7 +12,12 @@ from support.recordings import small_recording
 from llamea_gpu import toml
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.spaces.catalogue import list_spaces, load_space, search_path_from_environment
+from llamea_gpu.spaces.catalogue import (
+    list_spaces,
+    load_space,
+    load_spaces,
+    search_path_from_environment,
+)
 from llamea_gpu.spaces.formats import export_recording, import_recording
 
 SHIPPED = {
@@ -172,3 +177,15 @@ def test_import_warnings_become_python_warnings(shared_spaces):
     path = shared_spaces / "broken/interrupted_run_unclosed.json.gz"
     with pytest.warns(UserWarning, match="4,214 configurations kept"):
         load_space(str(path))
+
+
+def test_a_split_stands_for_all_it_holds():
+    found = [recording.info.name for recording in load_spaces(["validation", "matmul-2048"])]
+    assert found[-1] == "matmul-2048"
+    assert {entry.name for entry in list_spaces() if entry.split == "validation"} == set(found[:-1])
+
+
+@pytest.mark.parametrize("specs", [[], ["test"], ["matmul-2048", "matmul-2048"], ["nowhere"]])
+def test_no_space_twice_and_none_is_unknown(specs: list[str]):
+    with pytest.raises(UnknownSpaceError):
+        load_spaces(specs)
