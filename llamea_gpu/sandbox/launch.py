@@ -23,11 +23,14 @@ _BOOTSTRAP = (
     "from llamea_gpu.sandbox.zygote import main; main(int(sys.argv[1]))"
 )
 _THREADS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "VECLIB_MAXIMUM")
-# All that the zygote and every child see: no key, no home, no search path.
-ENVIRONMENT = {
+_LINKER_PATH = "LD_LIBRARY_PATH"
+_ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
+    # Without it, Python 3.13 asks for the working directory before it raises an AttributeError of
+    # a module, and a child may not know that.
+    "PYTHONSAFEPATH": "1",
     "JOBLIB_MULTIPROCESSING": "0",
     **{f"{name}_NUM_THREADS": "1" for name in _THREADS},
 }
@@ -41,6 +44,15 @@ _OWN_CODE = ("__init__.py", "errors.py", "sandbox", "spaces")
 _MULTIARCH = f"{platform.machine()}-linux-gnu"
 _LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _INSTALLED = ("site-packages", "dist-packages")
+
+
+def environment() -> dict[str, str]:
+    """All that the zygote and every child see: no key, no home, no search path for programs.
+
+    Some interpreters (those of a cluster's modules, say) start only with their linker path.
+    """
+    path = os.environ.get(_LINKER_PATH)
+    return _ENVIRONMENT if path is None else {**_ENVIRONMENT, _LINKER_PATH: path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +132,7 @@ def _file_system(installation: Installation) -> list[str]:
     folders = [sysconfig.get_path(which, vars=base) for which in ("stdlib", "platstdlib")]
     standard = [Path(folder) for folder in dict.fromkeys(folders)]
     hidden = list(_package_folders(standard))
-    beside = installation.interpreter.parent.parent / "lib"
-    standard += sorted(beside.glob("libpython*.so*"))
-    for path in (*standard, installation.interpreter):
+    for path in (*standard, installation.interpreter, *_interpreter_libraries(installation)):
         arguments += ["--ro-bind", str(path), str(path)]
     # Installed packages may carry recordings: hide them all, then show the few that are needed.
     for path in hidden:
@@ -140,6 +150,15 @@ def _system_libraries() -> Iterator[str]:
     yield from ("/lib", "/lib64", "/usr/lib64")
     own = f"/usr/lib/{_MULTIARCH}"
     yield own if Path(own).is_dir() else "/usr/lib"
+
+
+def _interpreter_libraries(installation: Installation) -> Iterator[Path]:
+    """Shared libraries beside the interpreter (libpython, all of conda's) or on the linker path."""
+    folders = [installation.interpreter.parent.parent / "lib"]
+    folders += map(Path, filter(None, os.environ.get(_LINKER_PATH, "").split(os.pathsep)))
+    for folder in dict.fromkeys(folders):
+        if folder.is_absolute() and os.access(folder, os.R_OK):
+            yield from sorted(folder.glob("*.so*"))
 
 
 def _package_folders(standard: Sequence[Path]) -> Iterator[Path]:

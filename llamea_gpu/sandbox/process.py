@@ -23,7 +23,7 @@ from typing import Any
 
 from llamea_gpu.errors import SandboxError
 from llamea_gpu.sandbox.jobs import Limits
-from llamea_gpu.sandbox.launch import ENVIRONMENT
+from llamea_gpu.sandbox.launch import environment
 from llamea_gpu.sandbox.zygote import Settings
 from llamea_gpu.spaces.space import SearchSpace
 
@@ -130,7 +130,7 @@ class ZygoteProcess:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
                     command(theirs.fileno()),
-                    env=ENVIRONMENT,
+                    env=environment(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

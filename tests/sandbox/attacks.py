@@ -141,7 +141,7 @@ _REACHABLE = """
         import gc
         frame, heap = sys._getframe(), [sys.modules]
         while frame:
-            heap += [frame.f_locals, frame.f_globals]
+            heap += [dict(frame.f_locals), frame.f_globals]
             frame = frame.f_back
         seen, reachable = set(), []
         while heap:

@@ -84,7 +84,11 @@ def _attack(python: Path, roots: list[str], *arguments: str, user: int) -> dict[
         group=user,
         extra_groups=[],
         cwd="/",
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LD_LIBRARY_PATH": str(python.parent.parent / "lib"),
+        },
         capture_output=True,
         text=True,
     )
