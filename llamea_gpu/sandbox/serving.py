@@ -70,7 +70,8 @@ def _judge(ending: Ending, job: Job) -> _End:
     if signalled == signal.SIGKILL:
         return _End("memory", "the kernel killed the process: most likely memory ran out")
     if signalled:
-        name = signal.Signals(signalled).name
+        names = {known.value: known.name for known in signal.Signals}
+        name = names.get(signalled, f"signal {signalled}")  # real-time signals have no name
         return _End("crashed", f"the process was ended by {name}")
     return _End("crashed", f"the process left with exit status {ending.status >> 8}")
 
