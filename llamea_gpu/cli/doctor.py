@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from llamea_gpu.cli.options import AsJson, output_console
@@ -48,6 +49,11 @@ def _print(report: SandboxReport, *, brief: bool) -> None:
     if not brief:
         for tried in report.tried:
             _print_level(console, tried)
+        if report.alone:
+            console.print("\n[bold]each layer without the others[/] (none: what they keep out)")
+        for verdict in report.alone:
+            mark = "[green]holds[/]" if verdict.held else "[yellow]does not hold[/]"
+            console.print(f"  {verdict.name}: {mark}: {escape(verdict.detail)}", soft_wrap=True)
     if not brief or current is None:
         for remedy in report.remedies:
             console.print(f"to get more: {remedy}", soft_wrap=True)

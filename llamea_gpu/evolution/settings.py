@@ -71,7 +71,7 @@ class EvolutionSettings(BaseModel):
 
     # sandbox
     cpu_limit_s: Annotated[float, Field(gt=0)] = 10.0
-    memory_mb: Annotated[int, Field(ge=256)] = 2048
+    memory_mb: Annotated[int, Field(ge=1024)] = 2048
     workers: int | None = None
     min_sandbox_level: Annotated[int, Field(ge=1, le=3)] = 1
     unsafe_no_sandbox: bool = False
