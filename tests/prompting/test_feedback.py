@@ -34,8 +34,7 @@ def test_nothing_scored_nothing_said():
 def test_the_space_of_the_lowest_p_is_named_and_where_people_do_better():
     hard = replace(GOOD, space="hard", p=0.1, regret=0.015)
     assert told(GOOD, hard) == (
-        "Most is to be gained on hard: P 0.100. "
-        "Loses to the best human-designed searcher on hard."
+        "Most is to be gained on hard: P 0.100. Loses to the best human-designed searcher on hard."
     )
 
 
