@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
 import math
@@ -117,10 +118,8 @@ def test_the_same_seed_gives_the_same_run(make: Callable[[], Any], task: Task) -
 
 
 def test_other_seeds_give_other_runs(make: Callable[[], Any], task: Task) -> None:
-    if task.recording.space.size == 1:
-        pytest.skip("there is one run only")
     orders = {tuple(run_in_process(make(), task, seed).rows.tolist()) for seed in range(4)}
-    assert len(orders) > 1
+    assert (len(orders) > 1) == (task.recording.space.size > 1)
 
 
 def test_a_run_ends_with_the_budget_or_the_space(make: Callable[[], Any], task: Task) -> None:
@@ -147,9 +146,8 @@ def test_the_end_of_the_budget_passes_through(make: Callable[[], Any], task: Tas
     rng = np.random.default_rng(3)
     view = SpaceView(task.recording.space, rng)
     evaluate = Evaluate(short)
-    if task.recording.space.size == 1:
-        pytest.skip("one visit is everything")
-    with pytest.raises(BudgetExhausted):
+    ends_by_itself = task.recording.space.size == 1  # one visit is everything
+    with contextlib.nullcontext() if ends_by_itself else pytest.raises(BudgetExhausted):
         make()(evaluate, view, rng)
 
 
