@@ -9,7 +9,7 @@ from support.recordings import small_recording
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import TransportError
 from llamea_gpu.evolution.evaluation import Cascade
-from llamea_gpu.evolution.loop import Evolution, Outcome
+from llamea_gpu.evolution.loop import Evolution, Observer, Outcome
 from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, seed_programs, start
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, RejectedAnswerError, Usage
@@ -85,6 +85,7 @@ class Harness:
     def __init__(self, folder: Path, sandbox: Sandbox) -> None:
         self.folder = folder
         self.sandbox = sandbox
+        self.observer: Observer | None = None
         self._problems: dict[tuple[str, ...], Problem] = {}
 
     async def run(
@@ -94,7 +95,10 @@ class Harness:
         archive = archive or start(self.folder / f"run{len(list(self.folder.iterdir()))}", settings)
         ledger = build_ledger(settings)
         cascade = Cascade(problem.tasks, self.sandbox, archive, settings)
-        evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts)
+        observer = self.observer
+        if observer:
+            observer.notify("started", None, {"ledger": ledger})
+        evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
         outcome = await evolution.run(seed_programs(settings))
         self.ledger = ledger
         return outcome, archive

@@ -1,0 +1,69 @@
+"""What a user sees of a run, and what Ctrl-C does to it."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from support.programs import answer, climber_program
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.cli.live import RunView
+
+
+def shown(view: RunView, console: Console) -> str:
+    stream = console.file
+    assert isinstance(stream, io.StringIO)
+    return stream.getvalue()
+
+
+async def test_the_live_view_shows_generation_best_candidates_spending_and_time(
+    harness, settings, scripted
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
+    answers[(3, 0)] = answers[(3, 1)] = "no program"
+    with RunView(settings, console, plain=False) as view:
+        harness.observer = view
+        await harness.run(settings, scripted(answers))
+    text = shown(view, console)
+    for expected in ("generation", "4 of 4", "best", "no-class", "5 answers", "tokens", "s left"):
+        assert expected in text
+
+
+async def test_the_plain_view_is_a_line_a_candidate(harness, settings, scripted) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
+    with RunView(settings, console, plain=True) as view:
+        harness.observer = view
+        await harness.run(settings, scripted(answers))
+    lines = shown(view, console).splitlines()
+    assert [line.split()[0] for line in lines] == ["seed", "seed", "#0", "#1", "#2", "#3"]
+
+
+def test_control_c_keeps_everything_and_says_how_to_go_on(
+    spaces_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "llamea_gpu", "evolve", "-o", str(folder), "--plain"]
+    command += ["--route", "batch", "--space", "small0", "--spaces-path", str(spaces_folder)]
+    command += ["--set", "repeats=2", "--set", 'seed_programs=["random_search"]']
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    requests = folder / "exchange" / "requests"
+    deadline = time.monotonic() + 60
+    while not (requests.is_dir() and list(requests.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "--resume" in output
+    assert "Traceback" not in output
+    archive = Archive.open(folder, read_only=True)
+    assert list(archive.candidates()) == [-1]
+    assert len(archive.calls()) > 0
+    archive.close()
