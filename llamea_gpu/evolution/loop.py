@@ -36,6 +36,7 @@ from llamea_gpu.llm import (
     Reservation,
 )
 from llamea_gpu.prompting import (
+    ANSWER_SCHEMA,
     Operator,
     ParentView,
     Program,
@@ -277,13 +278,17 @@ class Evolution:
             sibling=plan.slot % self._settings.offspring + 1,
             siblings=self._settings.offspring,
         )
-        system, user = render(operator, context, facts=self._settings.prompt_facts)
+        structured = self._settings.structured_output
+        system, user = render(
+            operator, context, facts=self._settings.prompt_facts, structured=structured
+        )
         request = ChatRequest(
             request_id=f"{self._settings.seed}-{plan.slot:04d}-{attempt}",
             model=self._settings.model,
             messages=(Message("system", system), Message("user", user)),
             temperature=self._settings.temperature,
             max_tokens=self._settings.max_tokens,
+            response_schema=ANSWER_SCHEMA if structured else None,
         )
         reservation = await self._reserve(request)
         self._archive.record_call(plan.slot, attempt, operator, request)

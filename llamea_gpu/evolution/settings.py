@@ -91,6 +91,7 @@ class EvolutionSettings(BaseModel):
     replay_strict: bool = True
     prices: str = ""
     prompt_facts: bool = True
+    structured_output: bool = False  # answers as JSON by schema, where the server supports it
 
     # budgets
     max_usd: Annotated[float, Field(gt=0)] | None = None
