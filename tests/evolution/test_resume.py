@@ -199,3 +199,35 @@ def test_two_processes_on_one_run_are_refused(
         refused = subprocess.run(command(reference, "--resume"), capture_output=True, text=True)
     assert refused.returncode == 2
     assert "one process at a time" in refused.stderr
+
+
+def runs(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llamea_gpu", "runs", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_runs_are_listed_and_shown(uninterrupted: tuple[Path, float]) -> None:
+    reference, _ = uninterrupted
+    (row,) = json.loads(runs("list", reference.parent, "--json").stdout)
+    assert (row["run"], row["candidates"]) == (str(reference), 6)
+    shown = runs("show", reference).stdout
+    assert "best so far by generation" in shown
+    assert "answers: 9" in shown
+    document = json.loads(runs("show", reference, "--json").stdout)
+    assert len(document["candidates"]) == 8
+
+
+def test_one_candidate_is_shown_with_its_program(uninterrupted: tuple[Path, float]) -> None:
+    reference, _ = uninterrupted
+    assert "class Climber" in runs("show", reference, "--candidate", 0).stdout
+    document = json.loads(runs("show", reference, "--candidate", 2, "--json").stdout)
+    assert (document["slot"], document["attempts"]) == (2, 2)
+    assert "-2 to 5" in runs("show", reference, "--candidate", 99, status=2).stderr
+
+
+def test_a_foreign_or_damaged_run_folder_is_one_message(tmp_path: Path) -> None:
+    assert "archive.sqlite" in runs("show", tmp_path, status=2).stderr
+    (tmp_path / "archive.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
+    assert "archive" in runs("show", tmp_path, status=2).stderr
