@@ -18,7 +18,7 @@ from llamea_gpu.cli.tables import generation_table, leaders_table, score_text
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
-from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.llm import save_recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
@@ -70,7 +70,7 @@ def show(
     """Show a run, or one candidate of it with its program and feedback."""
     with closing(Archive.open(run, read_only=True)) as archive:
         population = load_population(archive)
-        settings = EvolutionSettings.model_validate_json(archive.facts["settings"])
+        settings = recorded_settings(archive.facts.get("settings", ""))
         answers = [call.answer for call in archive.calls() if call.answer is not None]
     if candidate is not None:
         _show_candidate(_find(population, candidate), as_json=as_json)

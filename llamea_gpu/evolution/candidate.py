@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from llamea_gpu.errors import ArchiveError
-from llamea_gpu.prompting import Feedback, Program, SpaceResult
+from llamea_gpu.prompting import Feedback, Program
 
 SCORED = "scored"  # all training spaces and repeats
 PARTIAL = "partial"  # stopped early: it could not reach the elite any more
@@ -69,18 +71,14 @@ class Candidate:
             ArchiveError: the document is not a candidate's.
         """
         try:
-            fields = dict(document)
-            program, feedback = fields.pop("program"), fields.pop("feedback")
-            if program is not None:
-                pairs = tuple((str(name), value) for name, value in program["hyperparameters"])
-                program = Program(**{**program, "hyperparameters": pairs})
-            if feedback is not None:
-                spaces = tuple(SpaceResult(**result) for result in feedback["spaces"])
-                feedback = Feedback(**{**feedback, "spaces": spaces})
-            fields["parents"] = tuple(fields["parents"])
-            return cls(program=program, feedback=feedback, **fields)
-        except (KeyError, TypeError, ValueError) as error:
+            return _ADAPTER.validate_python(document)
+        except ValidationError as error:
+            complaint = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in complaint["loc"])
             raise ArchiveError(
-                f"a candidate in the archive must have this version's fields, but {error!r}: "
-                f"the archive is damaged or foreign"
-            ) from error
+                f"a candidate in the archive must have this version's fields, but {where}: "
+                f"{complaint['msg']}: the archive is damaged or foreign"
+            ) from None
+
+
+_ADAPTER = TypeAdapter(Candidate)

@@ -150,13 +150,30 @@ def validated(fields: dict[str, Any]) -> EvolutionSettings:
         raise SettingsError(f"evolution settings break a rule: {complaints}") from None
 
 
+def recorded_settings(text: str) -> EvolutionSettings:
+    """The settings that a run's archive holds, as JSON.
+
+    Raises:
+        SettingsError: they are damaged, or of another version.
+    """
+    try:
+        return EvolutionSettings.model_validate_json(text)
+    except ValidationError as error:
+        complaint = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in complaint["loc"])
+        raise SettingsError(
+            f"the recorded settings must be this version's, but {where}: {complaint['msg']}: the "
+            f"run folder is damaged or foreign"
+        ) from None
+
+
 def continued(recorded: str, overrides: dict[str, Any]) -> EvolutionSettings:
     """The settings of a run that goes on: as recorded (JSON), with changeable fields replaced.
 
     Raises:
         SettingsError: an override would change what the results so far depend on.
     """
-    before = EvolutionSettings.model_validate_json(recorded)
+    before = recorded_settings(recorded)
     after = validated({**before.model_dump(), **overrides})
     changed = [
         name

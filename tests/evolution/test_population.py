@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population, plan_slot
 from llamea_gpu.evolution.settings import EvolutionSettings
@@ -140,3 +141,10 @@ def test_the_control_never_has_parents() -> None:
 @pytest.mark.parametrize("status", [PARTIAL, FAILED])
 def test_a_candidate_that_is_not_fully_scored_has_no_p(status: str) -> None:
     assert candidate(0, 0.9, status=status).p is None
+
+
+@pytest.mark.parametrize("damage", [{"slot": "first"}, {"feedback": {"p": "high"}}, {"program": 7}])
+def test_a_foreign_document_is_refused(damage: dict[str, object]) -> None:
+    document = {**candidate(3, 0.5).to_document(), **damage}
+    with pytest.raises(ArchiveError, match="foreign"):
+        Candidate.from_document(document)
