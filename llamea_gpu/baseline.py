@@ -72,7 +72,7 @@ def sequential_yardstick(
             f"record compile_s and benchmark_s with the costs"
         )
     start, end = _axis_evaluations(costs_ms)
-    axis_s = np.linspace(start * median_s, end * median_s, AXIS_POINTS)
+    axis_s = np.linspace(start * median_s, end * median_s, AXIS_POINTS, dtype=np.float64)
     baseline_ms = _random_baseline_ms(costs_ms, axis_s, _seconds_per_valid(evaluation_s, valid))
     return Yardstick(
         axis_s=axis_s,
@@ -106,7 +106,7 @@ def batch_yardstick(
             f"the axis must end after it starts, but random search in batches of {clock.workers} "
             f"is at both after {start_s} s: the costs are too alike to compare searchers on"
         )
-    axis_s = np.linspace(start_s, end_s, AXIS_POINTS)
+    axis_s = np.linspace(start_s, end_s, AXIS_POINTS, dtype=np.float64)
     ranks = np.minimum(np.rint(curve.rank_at(axis_s)), count - 1).astype(np.int64)
     budget_s = end_s * (1 + BUDGET_MARGIN)
     evaluations = float(np.mean([np.searchsorted(run.done_s, budget_s, "right") for run in runs]))

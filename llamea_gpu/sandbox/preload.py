@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib
 import sys
+from typing import Any
 
 # Pure modules of the standard library, and codecs that text handling looks up by name.
 _STANDARD = """
@@ -120,7 +121,7 @@ def _use_scipy() -> None:
 
     qmc.Sobol(2, seed=0).random(2)
 
-    def square(x: np.ndarray) -> float:
+    def square(x: np.ndarray[Any, np.dtype[np.float64]]) -> float:
         return float(x @ x)
 
     for method in ("COBYLA", "COBYQA", "L-BFGS-B", "SLSQP", "trust-constr"):

@@ -215,6 +215,6 @@ def self_test_task() -> Task:
         evaluation_s=1.0,
         budget_s=float(_BUDGET_EVALUATIONS),
         budget_evaluations=float(_BUDGET_EVALUATIONS),
-        axis_s=np.linspace(0.0, _BUDGET_EVALUATIONS, 2),
+        axis_s=np.linspace(0.0, _BUDGET_EVALUATIONS, 2, dtype=np.float64),
         baseline_ms=np.full(2, float(np.median(times_ms))),
     )

@@ -144,7 +144,7 @@ def _neighbourhood(recording: Recording) -> _Neighbourhood:
     space, time_ms, ok = recording.space, recording.time_ms, recording.ok
     table = space.neighbor_table("hamming")
     if table is not None:
-        rows = np.arange(space.size)
+        rows: NDArray[np.int64] = np.arange(space.size)
         degrees = np.diff(table.start)
         targets = table.indices.astype(np.int64)
     else:  # too many neighbours for a table: evenly spaced rows stand for all
