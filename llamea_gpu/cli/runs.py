@@ -76,8 +76,8 @@ def show(
         _show_candidate(_find(population, candidate), as_json=as_json)
         return
     if as_json:
-        documents = [c.to_document() for c in population.candidates]
-        typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": documents}))
+        rows = [_row(c) for c in population.candidates]
+        typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": rows}, indent=1))
         return
     console = output_console()
     console.print(generation_table(population, settings.offspring))
@@ -86,6 +86,23 @@ def show(
     console.print("failures:", ", ".join(f"{n} {k}" for k, n in failures.items()) or "none")
     tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)
     console.print(f"answers: {len(answers)}, {tokens:,} tokens")
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    """One line about a candidate; ``show --candidate`` has the rest."""
+    return {
+        "slot": candidate.slot,
+        "generation": candidate.generation,
+        "operator": candidate.operator,
+        "parents": list(candidate.parents),
+        "status": candidate.status,
+        "kind": candidate.kind,
+        "attempts": candidate.attempts,
+        "p": candidate.p,
+        "standard_error": candidate.standard_error,
+        "space_p": candidate.space_p(),
+        "idea": candidate.program.idea if candidate.program else "",
+    }
 
 
 def _find(population: Population, slot: int) -> Candidate:
