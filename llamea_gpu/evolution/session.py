@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -166,9 +168,12 @@ def drive(
                 version=__version__,
                 settings=settings.model_dump(mode="json"),
             )
-            return asyncio.run(
-                _drive(folder, archive, settings, problem, seeds, ledger, sandbox, observer)
-            )
+            try:
+                return asyncio.run(
+                    _drive(folder, archive, settings, problem, seeds, ledger, sandbox, observer)
+                )
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
 
 
 async def _drive(
@@ -182,6 +187,12 @@ async def _drive(
     observer: Observer | None,
 ) -> Outcome:
     client = build_client(folder, settings)
+    task = asyncio.current_task()
+    if task is not None and threading.current_thread() is threading.main_thread():
+        # Ctrl-C cancels the run at its next await, on every Python alike; a second one is not
+        # waited for.
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, _cancel_once, loop, task)
     try:
         cascade = Cascade(problem.tasks, sandbox, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
@@ -200,6 +211,11 @@ def seed_programs(settings: EvolutionSettings) -> list[tuple[SearcherSource, Pro
 def _seed_program(source: SearcherSource) -> tuple[SearcherSource, Program]:
     hyperparameters = tuple(source.hyperparameters.items())
     return source, replace(admit(source.source), hyperparameters=hyperparameters)
+
+
+def _cancel_once(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Outcome]) -> None:
+    loop.remove_signal_handler(signal.SIGINT)
+    task.cancel()
 
 
 @contextmanager

@@ -86,11 +86,9 @@ class Answerer:
                     exchange.submit_answer(request_id, ANSWERS[request_id], "canned")
 
     def requests(self) -> collections.Counter[str]:
-        lines = [
-            json.loads(line)
-            for file in (self._folder / "requests").iterdir()
-            for line in file.read_text().splitlines()
-        ]
+        # A hidden file is one that a kill left between writing and renaming: nobody reads it.
+        files = [f for f in (self._folder / "requests").iterdir() if not f.name.startswith(".")]
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         return collections.Counter(line["custom_id"] for line in lines)
 
 
