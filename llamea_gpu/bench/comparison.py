@@ -33,6 +33,7 @@ def compare(
     repeats: int,
     seed: int,
     limits: Limits | None = None,
+    charge_cpu: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Standing]:
     """Standings of ``searchers``, best P first.
@@ -49,6 +50,7 @@ def compare(
                 task=task,
                 seed=run_seed(seed, task.recording.info.name, repeat),
                 limits=limits or Limits(),
+                charge_cpu=charge_cpu,
             )
         )
         for searcher in searchers

@@ -14,13 +14,12 @@ from rich.markup import escape
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
-from llamea_gpu.cli.live import RunView
+from llamea_gpu.cli.live import RunView, estimate_text
 from llamea_gpu.cli.options import output_console
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.session import build_problem, drive, estimate, resume, start
 from llamea_gpu.evolution.settings import EvolutionSettings, read_file, validated
-from llamea_gpu.llm import RunEstimate
 
 
 class Route(str, Enum):
@@ -90,7 +89,7 @@ def evolve(
     else:
         settings = validated(fields)
         if estimate_only:
-            _print_estimate(console, estimate(settings, build_problem(settings)))
+            console.print(estimate_text(estimate(settings, build_problem(settings))))
             return
         archive = start(output, settings)
     with closing(archive):
@@ -109,17 +108,6 @@ def _assignments(items: list[str]) -> dict[str, Any]:
         except toml.TOMLDecodeError:
             fields[name] = text
     return fields
-
-
-def _print_estimate(console: Console, found: RunEstimate) -> None:
-    text = (
-        f"at most {found.requests} requests before repairs, {found.prompt_tokens:,} prompt and "
-        f"{found.completion_tokens:,} completion tokens"
-    )
-    text += f", {found.usd:.2f} USD" if found.usd is not None else "; the model has no known price"
-    if found.affordable_requests is not None:
-        text += f"; the caps allow {found.affordable_requests} requests for certain"
-    console.print(text)
 
 
 def _run(

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import Ledger, Totals
+from llamea_gpu.llm import Ledger, RunEstimate, Totals
 
 SHOWN_CANDIDATES = 10
 
@@ -47,6 +47,8 @@ class RunView:
         """Take in one event of the loop."""
         if kind == "started":
             self._ledger = detail["ledger"]
+            if detail.get("estimate"):
+                self._console.print(f"estimate: {estimate_text(detail['estimate'])}")
         elif kind == "seed":
             self._seeds.append(detail["candidate"])
         elif kind == "settled" and slot is not None:
@@ -92,6 +94,18 @@ class RunView:
             left = elapsed / self._new_this_session * (total - len(self._settled))
             text += f", about {left:.0f} s left"
         return text
+
+
+def estimate_text(found: RunEstimate) -> str:
+    """What a run costs at most, in a sentence."""
+    text = (
+        f"at most {found.requests} requests before repairs, {found.prompt_tokens:,} prompt and "
+        f"{found.completion_tokens:,} completion tokens"
+    )
+    text += f", {found.usd:.2f} USD" if found.usd is not None else "; the model has no known price"
+    if found.affordable_requests is not None:
+        text += f"; the caps allow {found.affordable_requests} requests for certain"
+    return text
 
 
 def spent_text(totals: Totals) -> str:

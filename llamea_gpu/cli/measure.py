@@ -29,6 +29,9 @@ from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
+ChargeCpu = Annotated[
+    bool, typer.Option("--charge-cpu", help="Add own CPU seconds to the simulated clock.")
+]
 CpuLimit = Annotated[float, typer.Option(min=0.1, help="CPU seconds a run may take.")]
 Seed = Annotated[int, typer.Option(help="The run depends on it alone.")]
 
@@ -43,6 +46,7 @@ def run(
     seed: Seed = 1,
     clock: Clock = "",
     cpu_limit: CpuLimit = 10.0,
+    charge_cpu: ChargeCpu = False,
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
     as_json: AsJson = False,
@@ -57,6 +61,7 @@ def run(
         task=task,
         seed=seed,
         limits=Limits(cpu_s=cpu_limit),
+        charge_cpu=charge_cpu,
     )
     with Sandbox.open(workers=1, unsafe=unsafe) as sandbox:
         trace = sandbox.run(job)
@@ -154,6 +159,7 @@ def bench(
     seed: Seed = 1,
     clock: Clock = "",
     cpu_limit: CpuLimit = 10.0,
+    charge_cpu: ChargeCpu = False,
     workers: Workers = None,
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
@@ -175,6 +181,7 @@ def bench(
             repeats=repeats,
             seed=seed,
             limits=Limits(cpu_s=cpu_limit),
+            charge_cpu=charge_cpu,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:

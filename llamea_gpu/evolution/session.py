@@ -156,7 +156,8 @@ def drive(
         ledger = build_ledger(settings)
         ledger.restore(_spent(archive, settings))
         if observer:
-            observer.notify("started", None, {"ledger": ledger})
+            expected = estimate(settings, problem)
+            observer.notify("started", None, {"ledger": ledger, "estimate": expected})
         with Sandbox.open(
             workers=settings.workers,
             min_level=settings.min_sandbox_level,

@@ -92,6 +92,15 @@ def test_a_run_depends_on_its_seed_alone(searcher: str) -> None:
     assert first["trace"][0]["elapsed_s"] > 0
 
 
+def test_own_cpu_can_be_charged() -> None:
+    arguments = ("run", "iterated_local_search", "--space", SPACE, "--json")
+    free, charged = (
+        json.loads(llamea(*arguments, *more).stdout) for more in ((), ("--charge-cpu",))
+    )
+    assert charged["trace"][1]["elapsed_s"] >= free["trace"][1]["elapsed_s"]
+    assert charged["trace"] != free["trace"]
+
+
 def test_a_candidate_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(BROKEN)
