@@ -15,7 +15,7 @@ from rich.markup import escape
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.live import RunView, estimate_text
-from llamea_gpu.cli.options import output_console
+from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.session import build_problem, drive, estimate, resume, start
@@ -113,9 +113,7 @@ def _assignments(items: list[str]) -> dict[str, Any]:
 def _run(
     folder: Path, archive: Archive, settings: EvolutionSettings, console: Console, *, plain: bool
 ) -> None:
-    if settings.unsafe_no_sandbox:
-        warning = "generated code runs without isolation: it can read and change this machine"
-        Console(stderr=True).print(f"[bold red]WARNING:[/] {warning}")
+    warn_if_unsafe(settings.unsafe_no_sandbox)
     try:
         with RunView(settings, console, plain=plain) as view:
             outcome = drive(folder, archive, settings, view)

@@ -21,6 +21,7 @@ from llamea_gpu.cli.options import (
     Workers,
     output_console,
     search_path,
+    warn_if_unsafe,
 )
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.sandbox import Job, Limits, Sandbox
@@ -63,6 +64,7 @@ def run(
         limits=Limits(cpu_s=cpu_limit),
         charge_cpu=charge_cpu,
     )
+    warn_if_unsafe(unsafe)
     with Sandbox.open(workers=1, unsafe=unsafe) as sandbox:
         trace = sandbox.run(job)
     if as_json:
@@ -169,6 +171,7 @@ def bench(
     recordings = load_spaces(tuple(spaces or ("validation",)), search_path(spaces_path))
     tasks = build_tasks(recordings, clock)
     sources = [resolve(spec) for spec in searchers]
+    warn_if_unsafe(unsafe)
     with (
         Sandbox.open(workers=workers, unsafe=unsafe) as sandbox,
         Progress(console=Console(stderr=True), transient=True) as progress,

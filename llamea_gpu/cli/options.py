@@ -39,6 +39,13 @@ def output_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
+def warn_if_unsafe(unsafe: bool) -> None:
+    """Say on standard error what running without isolation means."""
+    if unsafe:
+        warning = "generated code runs without isolation: it can read and change this machine"
+        Console(stderr=True).print(f"[bold red]WARNING:[/] {warning}")
+
+
 def search_path(folders: list[Path] | None) -> tuple[Path, ...]:
     """``--spaces-path`` folders first, then those of the environment."""
     return (*(folders or ()), *search_path_from_environment())

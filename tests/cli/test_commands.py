@@ -163,3 +163,9 @@ def test_settings_errors_are_one_message(tmp_path: Path) -> None:
     done = llamea("evolve", "-o", tmp_path / "run", "--set", "repeats=1", "--model", "m", status=2)
     assert "repeats" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_running_without_isolation_warns_and_is_recorded() -> None:
+    done = llamea("run", "random_search", "--space", SPACE, "--json", "--unsafe-no-sandbox")
+    assert "WARNING" in done.stderr
+    assert json.loads(done.stdout)["host"]["sandbox_level"] == 0
