@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llamea_gpu.errors import ArchiveError
+from llamea_gpu.errors import ArchiveError, TaskError
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage
 from llamea_gpu.tasks import Trace
 
@@ -34,7 +34,11 @@ CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE calls (
     request_id TEXT PRIMARY KEY, slot INTEGER NOT NULL, attempt INTEGER NOT NULL,
     operator TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, messages TEXT NOT NULL,
-    temperature REAL, max_tokens INTEGER, requested_at TEXT NOT NULL, UNIQUE (slot, attempt));
+    temperature REAL, max_tokens INTEGER, route TEXT NOT NULL, requested_at TEXT NOT NULL,
+    UNIQUE (slot, attempt));
+CREATE TABLE losses (
+    number INTEGER PRIMARY KEY, request_id TEXT NOT NULL REFERENCES calls,
+    attempts INTEGER NOT NULL);
 CREATE TABLE answers (
     request_id TEXT PRIMARY KEY REFERENCES calls, text TEXT NOT NULL, model TEXT NOT NULL,
     prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, estimated INTEGER NOT NULL,
@@ -57,6 +61,8 @@ class Call:
     """One request to a model, with its answer when there is one.
 
     ``problem`` is why an answer was unusable (refused, empty), None when it has text to parse.
+    ``route`` is where the request went, ``lost`` how many of its attempts may have been billed
+    although no answer arrived.
     """
 
     slot: int
@@ -65,6 +71,8 @@ class Call:
     request: ChatRequest
     answer: ChatAnswer | None
     problem: str | None
+    route: str = ""
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +99,18 @@ class Archive:
         Raises:
             ArchiveError: the folder holds a run already.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE_NAME
-        connection = _connect(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            connection = _connect(path)
+            empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        except (sqlite3.Error, OSError) as error:
+            raise ArchiveError(
+                f"a new run needs an empty folder, but {path} cannot be written ({error}): "
+                f"name another folder"
+            ) from error
         with _transaction(connection):
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if not empty:
                 raise ArchiveError(
                     f"a new run needs an empty folder, but {path} holds one: "
                     f"continue it with --resume, or name another folder"
@@ -146,19 +161,28 @@ class Archive:
     @property
     def facts(self) -> dict[str, str]:
         """What was fixed when the run was created."""
-        return dict(self._db.execute("SELECT key, value FROM facts ORDER BY key"))
+        with _foreign(self.path):
+            return dict(self._db.execute("SELECT key, value FROM facts ORDER BY key"))
 
     # calls and answers
 
-    def record_call(self, slot: int, attempt: int, operator: str, request: ChatRequest) -> None:
+    def record_call(
+        self, slot: int, attempt: int, operator: str, request: ChatRequest, route: str
+    ) -> None:
         """Record that ``request`` is about to be sent (again after a crash: no second row)."""
         messages = json.dumps([[m.role, m.content] for m in request.messages])
         row = (
             *(request.request_id, slot, attempt, operator, request.key, request.model, messages),
-            *(request.temperature, request.max_tokens, _now()),
+            *(request.temperature, request.max_tokens, route, _now()),
         )
         with _transaction(self._db):
-            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?)", row)
+            self._db.execute("INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+
+    def record_loss(self, request_id: str, attempts: int) -> None:
+        """Record that ``attempts`` at a request may have been billed and brought no answer."""
+        with _transaction(self._db):
+            row = (request_id, attempts)
+            self._db.execute("INSERT INTO losses (request_id, attempts) VALUES (?, ?)", row)
 
     def record_answer(
         self, request_id: str, answer: ChatAnswer, problem: str | None = None
@@ -175,17 +199,21 @@ class Archive:
 
     def call(self, slot: int, attempt: int) -> Call | None:
         """The call of this attempt, or None when it was never made."""
-        return next(self._calls("WHERE slot = ? AND attempt = ?", (slot, attempt)), None)
+        with _foreign(self.path):
+            return next(self._calls("WHERE slot = ? AND attempt = ?", (slot, attempt)), None)
 
     def calls(self) -> list[Call]:
         """Every call, by slot and attempt."""
-        return list(self._calls("", ()))
+        with _foreign(self.path):
+            return list(self._calls("", ()))
 
     def _calls(self, where: str, parameters: tuple[int, ...]) -> Iterator[Call]:
         query = (
             "SELECT c.slot, c.attempt, c.operator, c.request_id, c.model, c.messages, "  # noqa: S608
             "c.temperature, c.max_tokens, a.text, a.model, a.prompt_tokens, a.completion_tokens, "
-            "a.estimated, a.finish_reason, a.created, a.elapsed_s, a.lost_attempts, a.problem "
+            "a.estimated, a.finish_reason, a.created, a.elapsed_s, a.lost_attempts, a.problem, "
+            "c.route, (SELECT coalesce(sum(attempts), 0) FROM losses l "
+            "WHERE l.request_id = c.request_id) "
             f"FROM calls c LEFT JOIN answers a USING (request_id) {where} ORDER BY slot, attempt"
         )
         for row in self._db.execute(query, parameters):
@@ -196,7 +224,7 @@ class Archive:
             if row[8] is not None:
                 usage = Usage(row[10], row[11], bool(row[12]))
                 answer = ChatAnswer(row[8], row[9], usage, *row[13:17])
-            yield Call(slot, attempt, operator, request, answer, row[17])
+            yield Call(slot, attempt, operator, request, answer, *row[17:20])
 
     # evaluations
 
@@ -215,10 +243,11 @@ class Archive:
             "SELECT repeat, seed, outcome, asks, revisits, cpu_s, error, trace FROM evaluations "
             "WHERE slot = ? AND attempt = ? AND space = ? ORDER BY repeat"
         )
-        return {
-            row[0]: _unpack(row[7], int(row[1]), row[2], row[3], row[4], row[5], row[6])
-            for row in self._db.execute(query, (slot, attempt, space))
-        }
+        with _foreign(self.path):
+            return {
+                row[0]: _unpack(row[7], int(row[1]), row[2], row[3], row[4], row[5], row[6])
+                for row in self._db.execute(query, (slot, attempt, space))
+            }
 
     # candidates and events
 
@@ -230,8 +259,9 @@ class Archive:
 
     def candidates(self) -> dict[int, dict[str, object]]:
         """Settled candidates' documents by slot (seed programs have negative slots)."""
-        rows = self._db.execute("SELECT slot, document FROM candidates ORDER BY slot")
-        return {slot: json.loads(document) for slot, document in rows}
+        with _foreign(self.path):
+            rows = self._db.execute("SELECT slot, document FROM candidates ORDER BY slot")
+            return {slot: json.loads(document) for slot, document in rows}
 
     def record_event(self, kind: str, slot: int | None = None, **detail: object) -> None:
         """Append to the run's diary."""
@@ -241,20 +271,35 @@ class Archive:
 
     def events(self) -> list[Event]:
         """The run's diary, oldest first."""
-        rows = self._db.execute("SELECT at, kind, slot, detail FROM events ORDER BY number")
-        return [Event(at, kind, slot, json.loads(detail)) for at, kind, slot, detail in rows]
+        with _foreign(self.path):
+            rows = self._db.execute("SELECT at, kind, slot, detail FROM events ORDER BY number")
+            return [Event(at, kind, slot, json.loads(detail)) for at, kind, slot, detail in rows]
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
+    # Without a log beside it nobody is writing, and SQLite need not make files to read it.
+    settled = read_only and not path.with_name(f"{path.name}-wal").exists()
+    mode = ("mode=ro&immutable=1" if settled else "mode=ro") if read_only else "mode=rwc"
     # isolation_level=None: transactions are ours alone, begun and ended in _transaction.
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
     connection.isolation_level = None
     if not read_only:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+@contextmanager
+def _foreign(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged or foreign archive makes reading stumble over into one error."""
+    try:
+        yield
+    except (sqlite3.Error, zlib.error, TaskError, ValueError, TypeError, IndexError) as error:
+        raise ArchiveError(
+            f"{path} must be an archive of this version, but reading it fails ({error}): "
+            f"it is damaged or foreign, restore it from a copy"
+        ) from error
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def compare(
     told (runs done, runs in all).
     """
     futures = {
-        (searcher.name, index, repeat): sandbox.submit(
+        (place, index, repeat): sandbox.submit(
             Job(
                 source=searcher.source,
                 class_name=searcher.class_name,
@@ -53,18 +53,18 @@ def compare(
                 charge_cpu=charge_cpu,
             )
         )
-        for searcher in searchers
+        for place, searcher in enumerate(searchers)
         for index, task in enumerate(tasks)
         for repeat in range(repeats)
     }
     standings = []
     done = 0
-    for searcher in searchers:
+    for place, searcher in enumerate(searchers):
         scores, failed = [], 0
         for index, task in enumerate(tasks):
             traces = []
             for repeat in range(repeats):
-                traces.append(futures[searcher.name, index, repeat].result())
+                traces.append(futures[place, index, repeat].result())
                 done += 1
                 if progress:
                     progress(done, len(futures))

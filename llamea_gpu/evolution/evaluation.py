@@ -152,7 +152,7 @@ class Cascade:
             for name in (task.recording.info.name for task in self._tasks)
         ]
         bound = sum(bounds) / len(bounds)
-        if bound >= threshold:
+        if round(bound, 2) >= round(threshold, 2):  # as the elite is ranked
             return ""
         return (
             f"stopped after {len(scores)} of {len(self._tasks)} spaces: even the best known result "

@@ -15,55 +15,20 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from llamea_gpu.archive import Archive, Call
-from llamea_gpu.errors import (
-    AnswerError,
-    BudgetExceededError,
-    TransportError,
-)
+from llamea_gpu.errors import AnswerError, BudgetExceededError, TransportError
+from llamea_gpu.evolution.asking import Asker, Observer, Refused, Silent, parent_views
 from llamea_gpu.evolution.candidate import FAILED, Candidate
-from llamea_gpu.evolution.evaluation import Assessment, Cascade
+from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.population import Plan, Population, plan_slot
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import (
-    ChatClient,
-    ChatRequest,
-    Ledger,
-    Message,
-    RejectedAnswerError,
-    Reservation,
-)
-from llamea_gpu.prompting import (
-    ANSWER_SCHEMA,
-    Operator,
-    ParentView,
-    Program,
-    PromptContext,
-    SpaceFacts,
-    admit,
-    parse_answer,
-    render,
-)
+from llamea_gpu.llm import ChatClient, Ledger
+from llamea_gpu.prompting import Operator, Program, SpaceFacts, admit, parse_answer
 from llamea_gpu.searchers.registry import SearcherSource
 
 # A route that fails this many slots in a row is down: stop, and let a continuation ask again.
 TRANSPORT_FAILURES = 3
-
-
-class Observer(Protocol):
-    """Told what happens, as it happens; a live view, or nothing."""
-
-    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
-        """``kind`` is asked, answered, evaluating, settled, seed, or stopped."""
-
-
-class Silent:
-    """The observer that shows nothing."""
-
-    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
-        """Ignore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +38,6 @@ class Outcome:
     population: Population
     reason: str  # "complete", or which budget stopped it
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """An attempt that led nowhere: what to tell the model, and with which text."""
-
-    kind: str
-    message: str
-    answer: str
-    program: Program | None = None
-    assessment: Assessment | None = None
 
 
 class Evolution:
@@ -101,23 +55,22 @@ class Evolution:
     ) -> None:
         self._settings = settings
         self._archive = archive
-        self._client = client
-        self._ledger = ledger
         self._cascade = cascade
-        self._facts = tuple(facts)
         self._observer = observer or Silent()
+        self._asker = Asker(settings, archive, client, ledger, facts, self._observer)
         self._population = Population()
-        self._freed = asyncio.Event()  # a reservation was settled: there may be room for another
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
 
     async def run(self, seed_programs: Sequence[tuple[SearcherSource, Program]]) -> Outcome:
         """Evaluate the seed programs, then evolve until a budget ends.
 
         Raises:
-            TransportError: the route failed for several slots in a row (they are not settled: a
-                continuation asks again).
+            TransportError: the route failed for several slots in a row, or for the last ones (they
+                are not settled: a continuation asks again).
             UnseenPromptError: a strict replay does not hold a prompt.
         """
+        limit = self._settings.max_wall_s
+        deadline = None if limit is None else time.monotonic() + limit
         recorded = {
             slot: Candidate.from_document(document)
             for slot, document in self._archive.candidates().items()
@@ -126,58 +79,95 @@ class Evolution:
             slot = index - len(seed_programs)
             candidate = recorded.get(slot) or await self._assess_seed(slot, source.name, program)
             self._settle(candidate, known=slot in recorded)
-        return await self._evolve(recorded)
-
-    async def _evolve(self, recorded: dict[int, Candidate]) -> Outcome:
-        total, width = self._settings.candidates, self._settings.offspring
-        limit = self._settings.max_wall_s
-        deadline = None if limit is None else time.monotonic() + limit
         running: dict[int, asyncio.Task[Candidate]] = {}
-        reason = "complete"
         try:
-            for slot in range(total):
-                for planned in range(slot, min(slot + width, total)):
-                    if planned not in running and planned not in recorded:
-                        # Planned the moment slot (planned - width) was settled, so against
-                        # exactly the population that any other run would plan it against.
-                        plan = plan_slot(planned, self._population, self._settings)
-                        developing = self._develop(plan, self._population)
-                        running[planned] = asyncio.create_task(developing)
-                if slot in recorded:
-                    self._settle(recorded[slot], known=True)
-                    continue
-                left = None if deadline is None else deadline - time.monotonic()
-                self._settle(await asyncio.wait_for(running.pop(slot), left), known=False)
-        except asyncio.TimeoutError:
-            reason = f"the wall-time budget of {limit:g} s is used up"
-            await _cancelled(running)
-        except BudgetExceededError as error:
-            reason = str(error)
+            reason = await self._evolve(recorded, running, deadline)
         except BaseException:
             await _cancelled(running)
             raise
-        # Answers under way are paid for: let them arrive, so that a continuation finds them.
-        await asyncio.gather(*running.values(), return_exceptions=True)
+        if reason != "complete":
+            self._asker.stop(reason)
+            await self._let_arrive(running)
+        if self._unreached:
+            raise TransportError(_unreached_message(self._unreached))
         self._observer.notify("stopped", None, {"reason": reason})
-        return Outcome(self._population, reason, self._client.warnings)
+        return Outcome(self._population, reason, self._asker.warnings)
+
+    async def _evolve(
+        self,
+        recorded: dict[int, Candidate],
+        running: dict[int, asyncio.Task[Candidate]],
+        deadline: float | None,
+    ) -> str:
+        """Settle slot after slot; why it ended. Leaves what is under way in ``running``."""
+        for slot in range(self._settings.candidates):
+            self._plan_from(slot, recorded, running)
+            if slot in recorded:
+                self._settle(recorded[slot], known=True)
+                continue
+            if not await _finished(running, slot, deadline):
+                return f"the wall-time budget of {self._settings.max_wall_s:g} s is used up"
+            try:
+                candidate = running.pop(slot).result()
+            except BudgetExceededError as error:
+                return str(error)
+            self._settle(candidate, known=False)
+        return "complete"
+
+    def _plan_from(
+        self,
+        slot: int,
+        recorded: dict[int, Candidate],
+        running: dict[int, asyncio.Task[Candidate]],
+    ) -> None:
+        """Start what may start now that everything before ``slot`` is settled.
+
+        A slot is planned the moment the slot ``offspring`` places before it is settled, so against
+        exactly the population that any other run would plan it against. While the last slot was
+        lost to the route, nothing builds on it: a continuation may ask it again.
+        """
+        total, width = self._settings.candidates, self._settings.offspring
+        settled = self._population.candidates
+        lost = bool(settled) and settled[-1].kind == "transport"
+        for planned in range(slot, min(slot + width, total)):
+            if planned in running or planned in recorded:
+                continue
+            if lost and planned > slot:
+                return
+            if self._unreached:  # and nothing else is under way
+                raise TransportError(_unreached_message(self._unreached))
+            plan = plan_slot(planned, self._population, self._settings)
+            running[planned] = asyncio.create_task(self._develop(plan, self._population))
+
+    async def _let_arrive(self, running: dict[int, asyncio.Task[Candidate]]) -> None:
+        """Wait for answers that are under way and paid for, so that a continuation finds them.
+
+        Answers in an exchange folder wait by themselves. A fault of the host is not passed over.
+        """
+        if self._settings.route != "openai":
+            await _cancelled(running)
+            return
+        for result in await asyncio.gather(*running.values(), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, BudgetExceededError):
+                raise result
 
     def _settle(self, candidate: Candidate, *, known: bool) -> None:
         """Commit ``candidate`` and let it into the population; hold back a failing route's."""
         if not known and candidate.kind == "transport":
             self._unreached.append(candidate)
             if len(self._unreached) >= TRANSPORT_FAILURES:
-                raise TransportError(
-                    f"the model could not be reached for {len(self._unreached)} candidates in a "
-                    f"row; the last error: {candidate.message} The run is kept: continue it with "
-                    f"--resume when the route works"
-                )
+                raise TransportError(_unreached_message(self._unreached))
         elif not known:
-            for late in (*self._unreached, candidate):
-                self._archive.record_candidate(late.slot, late.to_document())
-            self._unreached.clear()
+            self._commit_unreached()
+            self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._population = self._population.with_candidate(candidate)
         kind = "seed" if candidate.slot < 0 else "settled"
         self._observer.notify(kind, candidate.slot, {"candidate": candidate, "known": known})
+
+    def _commit_unreached(self) -> None:
+        for candidate in self._unreached:
+            self._archive.record_candidate(candidate.slot, candidate.to_document())
+        self._unreached.clear()
 
     async def _assess_seed(self, slot: int, name: str, program: Program) -> Candidate:
         found = await self._cascade.assess(slot, 0, program, self._population)
@@ -197,14 +187,14 @@ class Evolution:
 
     async def _develop(self, plan: Plan, population: Population) -> Candidate:
         """Ask, parse, admit, evaluate, and ask for repairs; always a candidate in the end."""
-        refused: _Refused | None = None
+        refused: Refused | None = None
         model = ""
         for attempt in range(self._settings.max_repairs + 1):
             operator: Operator = "repair" if refused else plan.operator
             try:
-                call = await self._ask(plan, attempt, operator, population, refused)
+                call = await self._asker.ask(plan, attempt, operator, population, refused)
             except TransportError as error:
-                refused = _Refused("transport", str(error), "")
+                refused = Refused("transport", str(error), "")
                 return _failed(plan, refused, attempt, model)
             model = call.answer.model if call.answer else model
             result = await self._try(plan, attempt, operator, call, population)
@@ -217,21 +207,21 @@ class Evolution:
 
     async def _try(
         self, plan: Plan, attempt: int, operator: Operator, call: Call, population: Population
-    ) -> Candidate | _Refused:
+    ) -> Candidate | Refused:
         """Take one answer as far as it goes."""
         text = call.answer.text if call.answer else ""
         if call.problem is not None:
-            return _Refused("refusal", call.problem, text)
+            return Refused("refusal", call.problem, text)
         if call.answer is not None and call.answer.finish_reason == "length":
             cut = f"The answer was cut off after {self._settings.max_tokens} tokens: write less."
-            return _Refused("truncated", cut, text)
+            return Refused("truncated", cut, text)
         try:
-            program = admit(parse_answer(text, operator, _parent_views(plan)))
+            program = admit(parse_answer(text, operator, parent_views(plan)))
         except AnswerError as error:
-            return _Refused(error.kind, str(error), text)
+            return Refused(error.kind, str(error), text)
         twin = population.digests().get(program.digest)
         if twin is not None:
-            return _Refused(
+            return Refused(
                 "duplicate",
                 f"The program does the same as an earlier one ({twin.identifier}); "
                 f"change what it does, not only how it is written.",
@@ -241,7 +231,7 @@ class Evolution:
         self._observer.notify("evaluating", plan.slot, {"program": program})
         found = await self._cascade.assess(plan.slot, attempt, program, population)
         if found.status == FAILED:
-            return _Refused(found.kind, found.message, text, program, found)
+            return Refused(found.kind, found.message, text, program, found)
         return Candidate(
             slot=plan.slot,
             generation=plan.generation,
@@ -256,70 +246,8 @@ class Evolution:
             feedback=found.feedback,
         )
 
-    async def _ask(
-        self,
-        plan: Plan,
-        attempt: int,
-        operator: Operator,
-        population: Population,
-        refused: _Refused | None,
-    ) -> Call:
-        """The answer to one attempt: from the archive, or paid for and committed at once."""
-        known = self._archive.call(plan.slot, attempt)
-        if known is not None and (known.answer is not None or known.problem is not None):
-            return known
-        context = PromptContext(
-            spaces=self._facts,
-            parents=_parent_views(plan),
-            previous_ideas=population.ideas(),
-            problem=refused.message if refused else None,
-            failed_answer=_shown(refused) if refused else None,
-            cpu_limit_s=self._settings.cpu_limit_s,
-            sibling=plan.slot % self._settings.offspring + 1,
-            siblings=self._settings.offspring,
-        )
-        structured = self._settings.structured_output
-        system, user = render(
-            operator, context, facts=self._settings.prompt_facts, structured=structured
-        )
-        request = ChatRequest(
-            request_id=f"{self._settings.seed}-{plan.slot:04d}-{attempt}",
-            model=self._settings.model,
-            messages=(Message("system", system), Message("user", user)),
-            temperature=self._settings.temperature,
-            max_tokens=self._settings.max_tokens,
-            response_schema=ANSWER_SCHEMA if structured else None,
-        )
-        reservation = await self._reserve(request)
-        self._archive.record_call(plan.slot, attempt, operator, request)
-        self._observer.notify("asked", plan.slot, {"operator": operator, "attempt": attempt})
-        try:
-            answer, problem = await self._client.complete(request), None
-        except RejectedAnswerError as error:
-            answer, problem = error.answer, str(error)
-        except BaseException as error:
-            self._ledger.settle_error(reservation, error)
-            self._freed.set()
-            raise
-        self._archive.record_answer(request.request_id, answer, problem)
-        self._ledger.settle(reservation, answer)
-        self._freed.set()
-        self._observer.notify("answered", plan.slot, {"usage": answer.usage})
-        return Call(plan.slot, attempt, operator, request, answer, problem)
 
-    async def _reserve(self, request: ChatRequest) -> Reservation:
-        """Set aside what the request may cost; wait while requests in flight take up the room."""
-        while True:
-            try:
-                return self._ledger.reserve(request)
-            except BudgetExceededError:
-                if not self._ledger.in_flight:
-                    raise
-            self._freed.clear()
-            await self._freed.wait()
-
-
-def _failed(plan: Plan, refused: _Refused, attempts: int, model: str) -> Candidate:
+def _failed(plan: Plan, refused: Refused, attempts: int, model: str) -> Candidate:
     return Candidate(
         slot=plan.slot,
         generation=plan.generation,
@@ -335,17 +263,32 @@ def _failed(plan: Plan, refused: _Refused, attempts: int, model: str) -> Candida
     )
 
 
-def _shown(refused: _Refused) -> str:
-    """What a repair prompt shows as the failed answer: the program where there is one."""
-    return refused.program.source if refused.program else refused.answer
-
-
-def _parent_views(plan: Plan) -> tuple[ParentView, ...]:
-    return tuple(
-        ParentView(c.identifier, c.program.idea, c.program.source, c.feedback)
-        for c in plan.parents
-        if c.program is not None and c.feedback is not None
+def _unreached_message(lost: Sequence[Candidate]) -> str:
+    return (
+        f"the model could not be reached for {len(lost)} candidates in a row; the last error: "
+        f"{lost[-1].message} The run is kept: continue it with --resume when the route works"
     )
+
+
+async def _finished(
+    running: dict[int, asyncio.Task[Candidate]], slot: int, deadline: float | None
+) -> bool:
+    """Wait for ``slot``; False when the deadline comes first.
+
+    Raises:
+        Exception: what went wrong in any slot, at once; but a budget's end waits for its turn.
+    """
+    while not running[slot].done():
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        pending = [task for task in running.values() if not task.done()]
+        done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return False
+        for task in done:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, BudgetExceededError):
+                raise error
+    return True
 
 
 async def _cancelled(running: dict[int, asyncio.Task[Candidate]]) -> None:

@@ -22,8 +22,9 @@ import numpy as np
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError
+from llamea_gpu.evolution.asking import Observer
 from llamea_gpu.evolution.evaluation import Cascade
-from llamea_gpu.evolution.loop import Evolution, Observer, Outcome
+from llamea_gpu.evolution.loop import Evolution, Outcome
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
 from llamea_gpu.llm import (
     BatchOptions,

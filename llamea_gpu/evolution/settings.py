@@ -40,10 +40,10 @@ PATHS = ("exchange", "replay", "prices")
 class EvolutionSettings(BaseModel):
     """Everything ``llamea-gpu evolve`` can be told. Field names are TOML keys and flag names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # search over programs
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0)] = 1
     candidates: Annotated[int, Field(ge=1)] = 48
     parents: Annotated[int, Field(ge=1)] = 4  # mu: the elite that breeds
     offspring: Annotated[int, Field(ge=1)] = 8  # lambda: one generation, and slots in flight
