@@ -45,9 +45,9 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: a known error becomes one message and exit status 2."""
+    """Entry point: an error of the user or the system is one message and exit status 2."""
     try:
         app()
-    except LlameaGpuError as error:
+    except (LlameaGpuError, OSError) as error:
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import ExitStack, closing
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,21 @@ from llamea_gpu.cli.live import RunView, estimate_text
 from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.errors import SettingsError
-from llamea_gpu.evolution.session import build_problem, drive, estimate, resume, start
-from llamea_gpu.evolution.settings import EvolutionSettings, read_file, validated
+from llamea_gpu.evolution.session import (
+    Problem,
+    build_problem,
+    drive,
+    estimate,
+    resume,
+    start,
+)
+from llamea_gpu.evolution.settings import (
+    EvolutionSettings,
+    read_file,
+    validated,
+    with_absolute_paths,
+)
+from llamea_gpu.spaces.catalogue import search_path_from_environment
 
 
 class Route(str, Enum):
@@ -71,7 +84,7 @@ def evolve(
         "exchange": exchange and str(exchange),
         "replay": replay and str(replay),
         "spaces": spaces,
-        "spaces_path": [str(folder) for folder in spaces_path or ()] or None,
+        "spaces_path": spaces_path,
         "candidates": candidates,
         "repeats": repeats,
         "seed": seed,
@@ -80,20 +93,29 @@ def evolve(
         "workers": workers,
         "unsafe_no_sandbox": unsafe or None,
     }
-    fields = read_file(config) if config else {}
-    fields.update({name: value for name, value in flags.items() if value is not None})
-    fields.update(_assignments(settings_ or []))
+    given = {name: value for name, value in flags.items() if value is not None}
+    given.update(_assignments(settings_ or []))
+    fields = {
+        **(read_file(config) if config else {}),
+        **with_absolute_paths(given, Path.cwd()),
+    }
     console = output_console()
-    if resume_:
-        archive, settings = resume(output, fields)
-    else:
-        settings = validated(fields)
+    with ExitStack() as stack:
+        archive = None
+        if resume_:
+            archive, settings = resume(output, fields)
+            stack.enter_context(closing(archive))
+        else:
+            folders = [*fields.get("spaces_path", ()), *map(str, search_path_from_environment())]
+            settings = validated({**fields, "spaces_path": folders})
+        problem = build_problem(settings)
         if estimate_only:
-            console.print(estimate_text(estimate(settings, build_problem(settings))))
+            console.print(estimate_text(estimate(settings, problem)))
             return
-        archive = start(output, settings)
-    with closing(archive):
-        _run(output, archive, settings, console, plain=plain or not console.is_terminal)
+        if archive is None:
+            archive = stack.enter_context(closing(start(output, settings, problem)))
+        plain = plain or not console.is_terminal
+        _run(output, archive, settings, problem, console, plain=plain)
 
 
 def _assignments(items: list[str]) -> dict[str, Any]:
@@ -111,12 +133,18 @@ def _assignments(items: list[str]) -> dict[str, Any]:
 
 
 def _run(
-    folder: Path, archive: Archive, settings: EvolutionSettings, console: Console, *, plain: bool
+    folder: Path,
+    archive: Archive,
+    settings: EvolutionSettings,
+    problem: Problem,
+    console: Console,
+    *,
+    plain: bool,
 ) -> None:
     warn_if_unsafe(settings.unsafe_no_sandbox)
     try:
         with RunView(settings, console, plain=plain) as view:
-            outcome = drive(folder, archive, settings, view)
+            outcome = drive(folder, archive, settings, problem, view)
     except KeyboardInterrupt:
         console.print(
             f"stopped; everything paid for is kept. Go on with: "

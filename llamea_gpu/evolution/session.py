@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -53,14 +54,28 @@ TYPICAL_PARENT_CHARS = 12_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What candidates of a run are measured on and told about."""
+    """What candidates of a run are measured on, told about and compared with."""
 
     tasks: tuple[Task, ...]
     facts: tuple[SpaceFacts, ...]
+    seeds: tuple[tuple[SearcherSource, Program], ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all that scores rest on: measurements, clocks, seed programs."""
+        digest = hashlib.sha256()
+        for task in self.tasks:
+            recording = task.recording
+            digest.update(f"{recording.space.fingerprint} {task.clock.name}".encode())
+            for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
+                digest.update(np.ascontiguousarray(column, "<f8").tobytes())
+        for source, program in self.seeds:
+            digest.update(repr((source.name, program.source, program.hyperparameters)).encode())
+        return digest.hexdigest()
 
 
 def build_problem(settings: EvolutionSettings) -> Problem:
-    """Tasks and prompt facts of the training spaces."""
+    """Tasks and prompt facts of the training spaces, and the seed programs."""
     search_path = tuple(Path(folder) for folder in settings.spaces_path)
     tasks = build_tasks(load_spaces(settings.spaces, search_path), settings.clock)
     facts = tuple(
@@ -72,7 +87,8 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         )
         for task in tasks
     )
-    return Problem(tasks, facts)
+    seeds = tuple(_seed_program(resolve(spec)) for spec in settings.seed_programs)
+    return Problem(tasks, facts, seeds)
 
 
 def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
@@ -119,22 +135,31 @@ def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
 def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
     """What earlier sessions of the run spent.
 
-    A request that was recorded but never answered may have been billed by a live endpoint; it is
-    charged whole, once. The other routes bill nothing before there is an answer.
+    A request to a live endpoint that was neither answered nor given up was under way when its
+    session was killed, and may have been billed: that loss is recorded now.
     """
+    for call in archive.calls():
+        if call.answer is None and call.route == "openai" and not call.lost:
+            archive.record_loss(call.request.request_id, 1)
     past = Ledger(_prices(settings))
     for call in archive.calls():
-        reservation = past.reserve(call.request)
+        past.release(past.reserve(call.request), lost_attempts=call.lost)
         if call.answer is not None:
-            past.settle(reservation, call.answer)
-        else:
-            past.release(reservation, lost_attempts=int(settings.route == "openai"))
+            past.settle(past.reserve(call.request), call.answer)
     return past.totals
 
 
-def start(folder: Path, settings: EvolutionSettings) -> Archive:
-    """A new run in ``folder``. Relative paths are kept from where the user stands now."""
-    facts = {"settings": settings.model_dump_json(), "program_version": __version__}
+def start(folder: Path, settings: EvolutionSettings, problem: Problem) -> Archive:
+    """A new run in ``folder``.
+
+    Raises:
+        ArchiveError: the folder holds a run already, or cannot be written.
+    """
+    facts = {
+        "settings": settings.model_dump_json(),
+        "problem": problem.fingerprint,
+        "program_version": __version__,
+    }
     return Archive.create(folder, facts)
 
 
@@ -148,12 +173,24 @@ def resume(folder: Path, overrides: dict[str, Any]) -> tuple[Archive, EvolutionS
 
 
 def drive(
-    folder: Path, archive: Archive, settings: EvolutionSettings, observer: Observer | None = None
+    folder: Path,
+    archive: Archive,
+    settings: EvolutionSettings,
+    problem: Problem,
+    observer: Observer | None = None,
 ) -> Outcome:
-    """Run (or go on) until a budget ends; everything is closed afterwards, also on Ctrl-C."""
+    """Run (or go on) until a budget ends; everything is closed afterwards, also on Ctrl-C.
+
+    Raises:
+        ArchiveError: another process works on the run, or its scores rest on another problem.
+    """
+    if archive.facts.get("problem") != problem.fingerprint:
+        raise ArchiveError(
+            f"a run goes on with the recordings and seed programs that it began with, but those "
+            f"now found under these names differ from what {archive.path} began with: give the "
+            f"same files with --spaces-path, or start a new run"
+        )
     with _locked(folder):
-        problem = build_problem(settings)
-        seeds = seed_programs(settings)
         ledger = build_ledger(settings)
         ledger.restore(_spent(archive, settings))
         if observer:
@@ -172,7 +209,7 @@ def drive(
             )
             try:
                 return asyncio.run(
-                    _drive(folder, archive, settings, problem, seeds, ledger, sandbox, observer)
+                    _drive(folder, archive, settings, problem, ledger, sandbox, observer)
                 )
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
@@ -183,7 +220,6 @@ async def _drive(
     archive: Archive,
     settings: EvolutionSettings,
     problem: Problem,
-    seeds: list[tuple[SearcherSource, Program]],
     ledger: Ledger,
     sandbox: Sandbox,
     observer: Observer | None,
@@ -198,16 +234,11 @@ async def _drive(
     try:
         cascade = Cascade(problem.tasks, sandbox, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
-        outcome = await evolution.run(seeds)
+        outcome = await evolution.run(problem.seeds)
         archive.record_event("stopped", reason=outcome.reason, warnings=list(outcome.warnings))
         return outcome
     finally:
         await client.aclose()
-
-
-def seed_programs(settings: EvolutionSettings) -> list[tuple[SearcherSource, Program]]:
-    """The searchers that a run starts from and compares with."""
-    return [_seed_program(resolve(spec)) for spec in settings.seed_programs]
 
 
 def _seed_program(source: SearcherSource) -> tuple[SearcherSource, Program]:

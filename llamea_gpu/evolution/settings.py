@@ -128,13 +128,19 @@ def read_file(file: Path) -> dict[str, Any]:
         fields: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
         raise SettingsError(f"{file} must be a readable TOML file, but: {error}") from error
+    return with_absolute_paths(fields, file.parent)
+
+
+def with_absolute_paths(fields: dict[str, Any], base: Path) -> dict[str, Any]:
+    """``fields`` with relative paths taken from ``base``: a run may go on from elsewhere."""
+    found = dict(fields)
     for name in PATHS:
-        if isinstance(fields.get(name), str) and fields[name]:
-            fields[name] = str(file.parent / fields[name])
-    folders = fields.get("spaces_path")
-    if isinstance(folders, list):
-        fields["spaces_path"] = [str(file.parent / str(folder)) for folder in folders]
-    return fields
+        if isinstance(found.get(name), str) and found[name]:
+            found[name] = str((base / found[name]).absolute())
+    folders = found.get("spaces_path")
+    if isinstance(folders, (list, tuple)):
+        found["spaces_path"] = [str((base / str(folder)).absolute()) for folder in folders]
+    return found
 
 
 def validated(fields: dict[str, Any]) -> EvolutionSettings:

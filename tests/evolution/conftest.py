@@ -11,7 +11,7 @@ from llamea_gpu.errors import TransportError
 from llamea_gpu.evolution.asking import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.loop import Evolution, Outcome
-from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, seed_programs, start
+from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, start
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, RejectedAnswerError, Usage
 from llamea_gpu.sandbox import Sandbox
@@ -93,14 +93,16 @@ class Harness:
         self, settings: EvolutionSettings, client: Scripted, archive: Archive | None = None
     ) -> tuple[Outcome, Archive]:
         problem = self._problems.setdefault(settings.spaces, build_problem(settings))
-        archive = archive or start(self.folder / f"run{len(list(self.folder.iterdir()))}", settings)
+        archive = archive or start(
+            self.folder / f"run{len(list(self.folder.iterdir()))}", settings, problem
+        )
         ledger = build_ledger(settings)
         cascade = Cascade(problem.tasks, self.sandbox, archive, settings)
         observer = self.observer
         if observer:
             observer.notify("started", None, {"ledger": ledger})
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
-        outcome = await evolution.run(seed_programs(settings))
+        outcome = await evolution.run(problem.seeds)
         self.ledger = ledger
         return outcome, archive
 
