@@ -23,8 +23,9 @@ Ours, and why:
   enough; without either, a searcher that gives up whenever it is stuck would hide its bad runs.
   Traces read from a file are held only when they have no point in the window at all, which the
   package refuses.
-- A run in which nothing worked counts as having reached the median cost, about what one random
-  draw is expected to give: the published baseline, too, starts from one draw. The package fails.
+- A run in which nothing worked before the window ends counts as having reached the median cost,
+  about what one random draw is expected to give: the published baseline, too, starts from one
+  draw. The package fails.
 - The package's runner stores at most twice the mean number of evaluations of a run; here nothing
   is cut off.
 """
@@ -207,14 +208,15 @@ def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> _Pool:
     runs = [_best_so_far(task, trace) for trace in traces]
     low_s, high_s = _window(task, runs)
     for index, trace in enumerate(traces):
-        time_s = runs[index][0]
-        if isinstance(trace, ExternalTrace) and not np.any((low_s <= time_s) & (time_s <= high_s)):
+        if isinstance(trace, ExternalTrace) and not _inside(runs[index][0], low_s, high_s).any():
             runs[index] = _best_so_far(task, trace, hold=True)
+        if not _inside(runs[index][0], low_s, high_s).any():
+            runs[index] = _without_result(task)
     low_s, high_s = _window(task, runs)
     time_s = np.concatenate([times for times, _, _ in runs])
     best_ms = np.concatenate([best for _, best, _ in runs])
     run = np.repeat(np.arange(len(runs)), [times.size for times, _, _ in runs])
-    inside = (low_s <= time_s) & (time_s <= high_s)
+    inside = _inside(time_s, low_s, high_s)
     order = np.argsort(time_s[inside], kind="stable")
     time_s = time_s[inside][order]
     starts = np.flatnonzero(np.concatenate(([True], np.diff(time_s) > 0)))
@@ -226,6 +228,18 @@ def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> _Pool:
         run=run[inside][order],
         ends_s=np.array([times[-1] for times, _, _ in runs]),
     )
+
+
+def _inside(time_s: FloatArray, low_s: float, high_s: float) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (low_s <= time_s) & (time_s <= high_s)
+    return found
+
+
+def _without_result(task: Task) -> tuple[FloatArray, FloatArray, int]:
+    """A run that has nothing to show for all the time that counts: one random draw's worth."""
+    count = max(1, math.ceil(task.budget_s / task.evaluation_s))
+    times_s = task.evaluation_s * np.arange(1, count + 1, dtype=np.float64)
+    return times_s, np.full(count, task.median_ms, dtype=np.float64), 0
 
 
 def _best_so_far(

@@ -144,6 +144,29 @@ def test_a_run_without_a_visit_counts_as_the_median() -> None:
     assert empty.regret == 10.0
 
 
+def late(task: Task) -> Trace:
+    """A run whose first evaluation takes longer than all the time that counts."""
+    done_s = np.array([task.budget_s * 10])
+    rows, cost_ms = np.array([0], dtype=np.int32), task.recording.time_ms[:1].copy()
+    return Trace(rows, done_s, cost_ms, outcome="budget", asks=1, revisits=0, seed=0)
+
+
+def test_a_run_that_comes_too_late_counts_as_one_without_result() -> None:
+    task = Task.build(small_recording())
+    nothing = visit(task)
+    assert score_space(task, [late(task)]).p == score_space(task, [nothing]).p
+    good = visit(task, *np.argsort(task.recording.time_ms)[:1])
+    mixed = score_space(task, [good, good, late(task)])
+    assert mixed.p == pytest.approx(score_space(task, [good, good, nothing]).p)
+    assert mixed.p < score_space(task, [good, good]).p
+
+
+def test_an_external_run_that_comes_too_late_is_scored() -> None:
+    task = Task.build(small_recording())
+    found = score_space(task, [external("a", (task.budget_s * 10, task.optimum_ms))])
+    assert found.p < 0.5
+
+
 def test_a_run_that_stops_early_is_held_to_the_end() -> None:
     # Rows 20 and 5 cost 21 and 6 ms; held, the run goes on at 6 ms every second.
     held = score_space(TASK, [visit(TASK, 20, 5)])

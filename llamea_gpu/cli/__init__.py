@@ -6,10 +6,10 @@ import sys
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from llamea_gpu import __version__
 from llamea_gpu.cli import doctor, evolve, exchange, measure, runs, spaces
+from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import LlameaGpuError
 
 app = typer.Typer(
@@ -49,5 +49,5 @@ def main() -> None:
     try:
         app()
     except (LlameaGpuError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]error:[/] {cell(str(error))}", soft_wrap=True)
         sys.exit(2)

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.live import RunView, estimate_text
 from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
+from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.session import (
     Problem,
@@ -152,7 +152,7 @@ def _run(
         )
         raise typer.Exit(130) from None
     for warning in outcome.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning.splitlines()[0])}", soft_wrap=True)
+        console.print(f"[yellow]warning:[/] {cell(warning.splitlines()[0])}", soft_wrap=True)
     console.print(generation_table(outcome.population, settings.offspring))
     console.print(leaders_table(outcome.population))
     best = outcome.population.best()

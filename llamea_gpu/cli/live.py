@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from llamea_gpu.cli.text import cell
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import Ledger, RunEstimate, Totals
@@ -72,7 +72,9 @@ class RunView:
         facts.add_row("generation", str(len(self._settled) // self._settings.offspring))
         facts.add_row("candidates", f"{len(self._settled)} of {total}")
         if best is not None:
-            facts.add_row("best", f"{best.identifier}  P {best.p:.3f} ± {best.standard_error:.3f}")
+            facts.add_row(
+                "best", f"{cell(best.identifier)}  P {best.p:.3f} ± {best.standard_error:.3f}"
+            )
         stages = Counter(self._stages.values())
         facts.add_row("in flight", ", ".join(f"{n} {name}" for name, n in sorted(stages.items())))
         kinds = Counter(c.kind for c in self._settled if c.status == FAILED)
@@ -127,7 +129,7 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
         score = "stopped early" if candidate.status == PARTIAL else "failed"
     idea = candidate.program.idea if candidate.program else ""
     text = f"{candidate.kind}: {_first_line(candidate.message)}" if candidate.kind else idea
-    return candidate.identifier, candidate.operator, score, escape(text)
+    return cell(candidate.identifier), cell(candidate.operator), score, cell(text)
 
 
 def _line(candidate: Candidate) -> str:

@@ -23,6 +23,7 @@ from llamea_gpu.cli.options import (
     search_path,
     warn_if_unsafe,
 )
+from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
@@ -201,7 +202,7 @@ def standings_table(standings: list[Standing]) -> Table:
         found = standing.score
         cpu = [s.cpu_s or 0.0 for s in found.spaces]
         table.add_row(
-            standing.searcher,
+            cell(standing.searcher),
             f"[bold]{found.p:.3f}[/]{_plus_minus(found.standard_error)}",
             *(f"{s.p:.3f}{_plus_minus(s.standard_error)}" for s in found.spaces),
             f"{sum(cpu) / len(cpu):.2f}",

@@ -15,6 +15,7 @@ from rich.table import Table
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.cli.tables import generation_table, leaders_table, score_text
+from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
@@ -39,26 +40,33 @@ def list_(
     """List the runs under a folder."""
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.rglob(FILE_NAME)):
-        with closing(Archive.open(path.parent, read_only=True)) as archive:
-            population = load_population(archive)
-            best = population.best()
-            rows.append(
-                {
-                    "run": str(path.parent),
-                    "created": archive.facts["created"],
-                    "candidates": sum(c.slot >= 0 for c in population.candidates),
-                    "best": best.identifier if best else None,
-                    "p": best.p if best else None,
-                }
-            )
+        try:
+            rows.append(_summary(path.parent))
+        except ArchiveError as error:
+            typer.secho(f"warning: {error}", fg=typer.colors.YELLOW, err=True)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
     table = Table("run", "created", "candidates", "best", "P")
     for row in rows:
         p = f"{row['p']:.3f}" if row["p"] is not None else "-"
-        table.add_row(row["run"], row["created"], str(row["candidates"]), row["best"] or "-", p)
+        table.add_row(
+            cell(row["run"]), row["created"], str(row["candidates"]), cell(row["best"] or "-"), p
+        )
     output_console().print(table)
+
+
+def _summary(run: Path) -> dict[str, Any]:
+    with closing(Archive.open(run, read_only=True)) as archive:
+        population = load_population(archive)
+        best = population.best()
+        return {
+            "run": str(run),
+            "created": archive.facts.get("created", ""),
+            "candidates": sum(c.slot >= 0 for c in population.candidates),
+            "best": best.identifier if best else None,
+            "p": best.p if best else None,
+        }
 
 
 @app.command()
@@ -83,7 +91,7 @@ def show(
     console.print(generation_table(population, settings.offspring))
     console.print(leaders_table(population))
     failures = Counter(c.kind for c in population.candidates if c.kind)
-    console.print("failures:", ", ".join(f"{n} {k}" for k, n in failures.items()) or "none")
+    console.print("failures:", ", ".join(f"{n} {cell(k)}" for k, n in failures.items()) or "none")
     tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)
     console.print(f"answers: {len(answers)}, {tokens:,} tokens")
 
@@ -121,11 +129,12 @@ def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
         typer.echo(json.dumps(candidate.to_document(), indent=1))
         return
     console = output_console()
-    console.print(f"{candidate.identifier} {candidate.operator}: {score_text(candidate)}")
+    name = f"{candidate.identifier} {candidate.operator}"
+    console.print(f"{cell(name)}: {score_text(candidate)}")
     if candidate.message:
-        console.print(candidate.message, markup=False)
+        console.print(cell(candidate.message))
     if candidate.program is not None:
-        console.print(Syntax(candidate.program.source, "python"))
+        console.print(Syntax(plain(candidate.program.source), "python"))
 
 
 @app.command()
@@ -135,6 +144,11 @@ def record(
 ) -> None:
     """Write a run's requests and answers as a recording that the replay route answers from."""
     with closing(Archive.open(run, read_only=True)) as archive:
-        exchanges = [(c.request, c.answer) for c in archive.calls() if c.answer is not None]
+        lost = {c.slot for c in load_population(archive).candidates if c.kind == "transport"}
+        exchanges = [
+            (call.request, call.answer)
+            for call in archive.calls()
+            if call.answer is not None or call.slot in lost
+        ]
     save_recording(output, exchanges)
     typer.echo(f"{output}: {len(exchanges)} answers")

@@ -6,6 +6,7 @@ from collections import Counter
 
 from rich.table import Table
 
+from llamea_gpu.cli.text import cell
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
 
@@ -33,7 +34,7 @@ def generation_table(population: Population, offspring: int) -> Table:
             name,
             str(len(group)),
             *(str(counts[status]) for status in (SCORED, PARTIAL, FAILED)),
-            best.identifier if best else "-",
+            cell(best.identifier) if best else "-",
             score_text(best) if best else "-",
         )
     return table
@@ -43,15 +44,17 @@ def leaders_table(population: Population, size: int = 8) -> Table:
     """The best candidates with their P by space."""
     leaders = population.elite(size)
     spaces = list(leaders[0].space_p()) if leaders else []
-    table = Table("candidate", "operator", "parents", "P ± s.e.", *spaces, title="best candidates")
+    table = Table(
+        "candidate", "operator", "parents", "P ± s.e.", *map(cell, spaces), title="best candidates"
+    )
     for candidate in leaders:
         own = candidate.space_p()
         table.add_row(
-            candidate.identifier,
-            candidate.operator if candidate.slot >= 0 else "seed",
+            cell(candidate.identifier),
+            cell(candidate.operator) if candidate.slot >= 0 else "seed",
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),
-            *(f"{own[space]:.3f}" for space in spaces),
+            *(f"{own[space]:.3f}" if space in own else "-" for space in spaces),
         )
     return table
 
@@ -59,5 +62,5 @@ def leaders_table(population: Population, size: int = 8) -> Table:
 def score_text(candidate: Candidate) -> str:
     """``P ± standard error``, or how it ended."""
     if candidate.p is None:
-        return "stopped early" if candidate.status == PARTIAL else candidate.kind
+        return "stopped early" if candidate.status == PARTIAL else cell(candidate.kind)
     return f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"

@@ -5,6 +5,7 @@ Plain data with a JSON form for the archive. It does not evaluate or select.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -71,7 +72,7 @@ class Candidate:
             ArchiveError: the document is not a candidate's.
         """
         try:
-            return _ADAPTER.validate_python(document)
+            candidate = _ADAPTER.validate_python(document)
         except ValidationError as error:
             complaint = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in complaint["loc"])
@@ -79,6 +80,20 @@ class Candidate:
                 f"a candidate in the archive must have this version's fields, but {where}: "
                 f"{complaint['msg']}: the archive is damaged or foreign"
             ) from None
+
+        feedback = candidate.feedback
+        if candidate.status == SCORED and (
+            candidate.program is None
+            or feedback is None
+            or feedback.p is None
+            or feedback.standard_error is None
+            or not math.isfinite(feedback.p)
+        ):
+            raise ArchiveError(
+                f"a scored candidate must have a program and a finite score, but slot "
+                f"{candidate.slot} has not: the archive is damaged or foreign"
+            )
+        return candidate
 
 
 _ADAPTER = TypeAdapter(Candidate)

@@ -21,6 +21,7 @@ from llamea_gpu.errors import LLMError, UnseenPromptError
 from llamea_gpu.llm._base import (
     ChatAnswer,
     ChatRequest,
+    FailedRequestError,
     Message,
     Usage,
     mask_host_numbers,
@@ -33,10 +34,13 @@ _REMEDY = "Remedy: replay with the settings and the version that recorded it, or
 
 
 class Exchange(NamedTuple):
-    """One question and its answer; a recording keeps the question's id, model and messages."""
+    """One question and its answer; a recording keeps the question's id, model and messages.
+
+    ``answer`` is None where the route brought none and the run went on without.
+    """
 
     request: ChatRequest
-    answer: ChatAnswer
+    answer: ChatAnswer | None
 
 
 class ReplayClient:
@@ -85,10 +89,19 @@ class ReplayClient:
         Raises:
             UnseenPromptError: the recording has no answer left for this prompt.
             RejectedAnswerError: the recorded answer was unusable, and still is.
+            FailedRequestError: the recorded run got no answer.
         """
         index = self._find(request)
         self._served.add(index)
-        return require_usable(request.request_id, self._exchanges[index].answer)
+        answer = self._exchanges[index].answer
+        if answer is None:
+            raise FailedRequestError(
+                f"request {request.request_id}: the recording has no answer, because the recorded "
+                f"run got none",
+                attempts=1,
+                lost_attempts=0,
+            )
+        return require_usable(request.request_id, answer)
 
     async def aclose(self) -> None:
         """Nothing is held open."""
@@ -129,7 +142,7 @@ class ReplayClient:
         )
 
 
-def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer]]) -> None:
+def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer | None]]) -> None:
     """Write a recording, atomically and in the given order; equal input gives equal bytes."""
     write_whole(path, "".join(_to_line(*exchange) for exchange in exchanges))
 
@@ -162,13 +175,13 @@ def _as_text(messages: tuple[Message, ...]) -> str:
     return "\n".join(f"[{m.role}]\n{mask_host_numbers(m.content)}" for m in messages)
 
 
-def _to_line(request: ChatRequest, answer: ChatAnswer) -> str:
+def _to_line(request: ChatRequest, answer: ChatAnswer | None) -> str:
     data = {
         "request_id": request.request_id,
         "model": request.model,
         "key": request.key,
         "messages": [asdict(message) for message in request.messages],
-        "answer": asdict(answer),
+        "answer": None if answer is None else asdict(answer),
     }
     return json.dumps(data, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -179,7 +192,7 @@ def _from_line(line: str) -> Exchange:
     request = ChatRequest(_text(data, "request_id"), _text(data, "model"), messages)
     if data["key"] != request.key:
         raise ValueError("the key does not belong to the messages, so one of them was edited")
-    return Exchange(request, _answer(data["answer"]))
+    return Exchange(request, None if data["answer"] is None else _answer(data["answer"]))
 
 
 def _message(data: Mapping[str, Any]) -> Message:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 from support.programs import BROKEN, answer, climber_program, random_program
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.errors import TransportError
+from llamea_gpu.errors import SandboxError, TransportError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
+from llamea_gpu.evolution.session import _spent
+from llamea_gpu.llm import FailedRequestError
 
 GOOD = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(8)}
 
@@ -158,3 +161,68 @@ async def test_equal_answers_give_equal_archives_whatever_arrives_first(
         ]
 
     assert essence(first) == essence(second)
+
+
+async def test_the_last_slots_lost_are_not_called_complete(
+    harness, settings, scripted, outage
+) -> None:
+    settings = settings.model_copy(update={"candidates": 2})
+    client = scripted({(0, 0): outage, (1, 0): outage})
+    with pytest.raises(TransportError, match="--resume"):
+        await harness.run(settings, client)
+
+
+async def test_nothing_builds_on_a_slot_that_may_be_asked_again(
+    harness, settings, scripted, outage
+) -> None:
+    """Slot 3 is planned two places after slot 1, which was lost: after slot 2 came, not before."""
+    client = scripted({**GOOD, (1, 0): outage})
+    outcome, _ = await harness.run(settings, client)
+    order = client.asked_ids()
+    assert order.index("1-0003-0") == len(order) - 1
+    assert [c.slot for c in outcome.population.candidates] == [-2, -1, 0, 1, 2, 3]
+
+
+async def test_a_fault_of_the_host_ends_the_run_at_once(harness, settings, scripted) -> None:
+    class Stuck(scripted):
+        async def complete(self, request):
+            if request.request_id == "1-0000-0":
+                await asyncio.sleep(60)
+            raise SandboxError("the machine is on fire")
+
+    settings = settings.model_copy(update={"route": "openai"})
+    with pytest.raises(SandboxError, match="fire"):
+        await asyncio.wait_for(harness.run(settings, Stuck(GOOD)), 30)
+
+
+async def test_the_wall_time_ends_a_run_that_waits(harness, settings, scripted) -> None:
+    class Slow(scripted):
+        async def complete(self, request):
+            await asyncio.sleep(60)
+
+    settings = settings.model_copy(
+        update={"max_wall_s": 0.5, "route": "batch", "exchange": "unused"}
+    )
+    outcome, archive = await asyncio.wait_for(harness.run(settings, Slow(GOOD)), 30)
+    assert "wall-time" in outcome.reason
+    assert max(archive.candidates()) < 0
+    assert harness.ledger.in_flight == 0
+
+
+async def test_what_may_have_been_billed_is_remembered(harness, settings, scripted) -> None:
+    lost = FailedRequestError("no answer", attempts=3, lost_attempts=3)
+    client = scripted({**GOOD, (1, 0): lost})
+    _, archive = await harness.run(settings, client)
+    assert archive.call(1, 0).lost == 3
+    restored = _spent(archive, settings)
+    assert restored.lost_attempts == harness.ledger.totals.lost_attempts == 3
+    assert restored.tokens == harness.ledger.totals.tokens
+
+
+async def test_a_dollar_cap_holds(harness, settings, scripted, tmp_path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[models.canned]\ninput = 10.0\noutput = 10.0\n")
+    settings = settings.model_copy(update={"max_usd": 0.25, "candidates": 8, "prices": str(prices)})
+    outcome, _ = await harness.run(settings, scripted(GOOD))
+    assert "USD" in outcome.reason
+    assert harness.ledger.totals.usd <= Decimal("0.25")

@@ -7,20 +7,25 @@ import concurrent.futures
 import json
 import os
 import random
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
+from support.recordings import small_recording
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.llm import BatchExchange
+from llamea_gpu.spaces.formats import export_recording
 
 RUNS, KILLS = 10, 5
 
@@ -34,6 +39,8 @@ ANSWERS = {
     "1-0003-1": answer(climber_program(8)),
     "1-0004-0": answer(random_program(7)),
     "1-0005-0": answer(climber_program(5)),
+    "1-0006-0": answer(climber_program(11)),
+    "1-0007-0": answer(climber_program(12)),
 }
 
 
@@ -172,18 +179,68 @@ def test_a_replay_of_the_recorded_run_gives_its_archive(
 
 def test_a_finished_run_can_be_extended(uninterrupted: tuple[Path, float], tmp_path: Path) -> None:
     reference, _ = uninterrupted
-    done = subprocess.run(
-        command(reference, "--resume", "--candidates", "6"),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0
+    longer = tmp_path / "run"
+    shutil.copytree(reference, longer)
+    with Answerer(longer) as answerer:
+        complete(longer, "--resume", "--candidates", "8")
+    assert len(essence(longer)["candidates"]) == 10
+    assert set(answerer.requests().values()) == {1}
     refused = subprocess.run(
         command(reference, "--resume", "--repeats", "9"), capture_output=True, text=True
     )
     assert refused.returncode == 2
     assert "repeats" in refused.stderr
+
+
+def test_a_run_goes_on_only_with_the_recordings_it_began_with(
+    uninterrupted: tuple[Path, float], tmp_path: Path
+) -> None:
+    reference, _ = uninterrupted
+    other = tmp_path / "spaces"
+    other.mkdir()
+    for number in range(3):
+        recording = small_recording(f"small{number}", seed=number + 50)
+        export_recording(recording, other / f"small{number}.parquet", "native")
+    refused = subprocess.run(
+        [*command(reference, "--resume", "--candidates", "9"), "--spaces-path", str(other)],
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode == 2
+    assert "began with" in refused.stderr.replace("\n", " ")
+
+
+def test_a_mistake_in_the_settings_leaves_no_run_behind(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    refused = subprocess.run(
+        command(folder, "--config", str(config), "--space", "smal0"), capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert "small0" in refused.stderr
+    assert not folder.exists()
+
+
+def test_an_estimate_never_starts_or_continues(uninterrupted: tuple[Path, float]) -> None:
+    reference, _ = uninterrupted
+    before = (reference / "archive.sqlite").read_bytes()
+    done = subprocess.run(
+        command(reference, "--resume", "--candidates", "9", "--estimate"),
+        capture_output=True,
+        text=True,
+    )
+    assert "at most 9 requests" in done.stdout
+    assert (reference / "archive.sqlite").read_bytes() == before
+
+
+def test_a_finished_run_is_read_from_a_folder_that_cannot_be_written(
+    uninterrupted: tuple[Path, float], tmp_path: Path
+) -> None:
+    reference, _ = uninterrupted
+    copied = tmp_path / "run"
+    copied.mkdir()
+    shutil.copy(reference / "archive.sqlite", copied)
+    runs("show", copied)
+    assert [path.name for path in copied.iterdir()] == ["archive.sqlite"]
 
 
 def test_two_processes_on_one_run_are_refused(
@@ -229,3 +286,42 @@ def test_a_foreign_or_damaged_run_folder_is_one_message(tmp_path: Path) -> None:
     assert "archive.sqlite" in runs("show", tmp_path, status=2).stderr
     (tmp_path / "archive.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
     assert "archive" in runs("show", tmp_path, status=2).stderr
+    assert "warning" in runs("list", tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE answers",
+        "UPDATE candidates SET document = '{'",
+        "UPDATE candidates SET document = replace(document, 'scored', 'Scored')",
+        "UPDATE calls SET messages = '[1]'",
+        "UPDATE facts SET value = '{}' WHERE key = 'settings'",
+    ],
+)
+def test_a_damaged_archive_is_one_message_or_harmless(
+    uninterrupted: tuple[Path, float], tmp_path: Path, damage: str
+) -> None:
+    shutil.copy(uninterrupted[0] / "archive.sqlite", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "archive.sqlite")) as db:
+        db.execute(damage)
+        db.commit()
+    command = [sys.executable, "-m", "llamea_gpu", "runs", "show", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_model_wrote_cannot_steer_the_terminal(
+    uninterrupted: tuple[Path, float], tmp_path: Path
+) -> None:
+    shutil.copy(uninterrupted[0] / "archive.sqlite", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "archive.sqlite")) as db:
+        db.execute(
+            "UPDATE candidates SET document = json_set(document, '$.operator', ?, "
+            "'$.program.source', ?)",
+            ("[/x]\x1b]0;title\x07", "x = 1  # \x1b[2J\n"),
+        )
+        db.commit()
+    for arguments in ((), ("--candidate", 0)):
+        assert "\x1b" not in runs("show", tmp_path, *arguments).stdout
