@@ -22,6 +22,8 @@ from llamea_gpu.prompting.screening import Problem, screen
 MAX_SOURCE_CHARS = 60_000
 # Far below the recursion limit of the interpreter's own tree walks, far above honest code.
 MAX_DEPTH = 150
+# Far below the digits that Python still turns into text, far above any mask or seed.
+MAX_INTEGER_BITS = 1024
 _MAX_IDEA_CHARS = 200
 _SHOWN_PROBLEMS = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n\s*\n")
@@ -37,7 +39,13 @@ def admit(source: str) -> Program:
     source = source.rstrip() + "\n"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an invalid escape in a string is let pass
-        return _admit(source)
+        try:
+            return _admit(source)
+        except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+            raise AnswerError(
+                "syntax",
+                f"The program cannot be analysed ({type(error).__name__}): write plainer code.",
+            ) from error
 
 
 def _admit(source: str) -> Program:
@@ -80,7 +88,15 @@ def _parse(source: str) -> ast.Module:
         raise _too_deep() from None
     if _depth(tree) > MAX_DEPTH:
         raise _too_deep()
+    if any(_is_huge(node) for node in ast.walk(tree)):
+        raise AnswerError("syntax", f"An integer literal may have {MAX_INTEGER_BITS} bits at most.")
     return tree
+
+
+def _is_huge(node: ast.AST) -> bool:
+    """Whether ``node`` is an integer literal that Python may refuse to turn into text."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS
 
 
 def _syntax_sentence(error: SyntaxError) -> str:

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from llamea_gpu.errors import AnswerError
-from llamea_gpu.prompting import ALLOWED_MODULES, ALLOWED_PACKAGES, admit
-from llamea_gpu.prompting.admission import MAX_DEPTH, MAX_SOURCE_CHARS
+from llamea_gpu.prompting import ALLOWED_MODULES, ALLOWED_PACKAGES, admission, admit
+from llamea_gpu.prompting.admission import MAX_DEPTH, MAX_INTEGER_BITS, MAX_SOURCE_CHARS
 
 GOOD = '''"""A module."""
 
@@ -297,3 +297,32 @@ def test_deep_nesting_is_refused_without_a_crash(body):
 
 def test_a_program_just_within_the_depth_is_admitted():
     admit(with_body("x = " + "[" * 120 + "]" * 120))
+
+
+@pytest.mark.parametrize("place", ["body", "default", "class", "pattern"])
+def test_an_integer_that_python_cannot_print_is_refused(place):
+    huge = "0x" + "f" * 4000
+    source = {
+        "body": with_body(f"x = -{huge}"),
+        "default": with_body("pass", init=f"def __init__(self, m={huge}): ..."),
+        "class": with_body("pass", init=f"MASK = {huge}"),
+        "pattern": with_body(f"match space:\n    case {huge}: pass"),
+    }[place]
+    error = refusal(source)
+    assert error.kind == "syntax"
+    assert str(error) == "An integer literal may have 1024 bits at most."
+
+
+def test_an_integer_of_the_most_bits_is_admitted():
+    mask = (1 << MAX_INTEGER_BITS) - 1
+    program = admit(with_body("pass", init=f"def __init__(self, mask={mask:#x}): ..."))
+    assert program.hyperparameters == (("mask", mask),)
+
+
+@pytest.mark.parametrize("fault", [ValueError, OverflowError, RecursionError, MemoryError])
+def test_a_fault_of_the_analysis_is_the_answers(monkeypatch, fault):
+    def fail(*_):
+        raise fault
+
+    monkeypatch.setattr(admission, "program_digest", fail)
+    assert fault.__name__ in str(refusal(GOOD))
