@@ -10,19 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llamea_gpu.sandbox import Job, Limits, Sandbox
-from llamea_gpu.scoring import Score, aggregate, score_space
+from llamea_gpu.scoring import Score, SpaceScore, aggregate, score_space
 from llamea_gpu.searchers.registry import SearcherSource
-from llamea_gpu.tasks import Task, run_seed
+from llamea_gpu.tasks import Task, Trace, run_seed
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One searcher's result: its score, and how many of its runs did not end in order."""
+    """One searcher's result.
+
+    ``failed_runs`` did not end in order or evaluated nothing; ``first_error`` is what the first of
+    them said, where it said something.
+    """
 
     searcher: str
     score: Score
     runs: int
     failed_runs: int
+    first_error: str | None
 
 
 def compare(
@@ -60,7 +65,8 @@ def compare(
     standings = []
     done = 0
     for place, searcher in enumerate(searchers):
-        scores, failed = [], 0
+        scores: list[SpaceScore] = []
+        failed: list[Trace] = []
         for index, task in enumerate(tasks):
             traces = []
             for repeat in range(repeats):
@@ -68,8 +74,14 @@ def compare(
                 done += 1
                 if progress:
                     progress(done, len(futures))
-            failed += sum(trace.outcome not in ("budget", "finished") for trace in traces)
+            failed += [trace for trace in traces if _is_failed(trace)]
             scores.append(score_space(task, traces))
         total = aggregate(scores)
-        standings.append(Standing(searcher.name, total, repeats * len(tasks), failed))
+        error = next((trace.error for trace in failed if trace.error), None)
+        runs = repeats * len(tasks)
+        standings.append(Standing(searcher.name, total, runs, len(failed), error))
     return sorted(standings, key=lambda standing: -standing.score.p)
+
+
+def _is_failed(trace: Trace) -> bool:
+    return trace.outcome not in ("budget", "finished") or not trace.rows.size

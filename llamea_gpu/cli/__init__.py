@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -46,8 +48,21 @@ def _root(
 
 def main() -> None:
     """Entry point: an error of the user or the system is one message and exit status 2."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except (LlameaGpuError, OSError) as error:
         Console(stderr=True).print(f"[bold red]error:[/] {cell(str(error))}", soft_wrap=True)
         sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001 - the signature of warnings.showwarning
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """A warning is for the user: what it says, not where in the code."""
+    Console(stderr=True).print(f"[yellow]warning:[/] {cell(str(message))}", soft_wrap=True)

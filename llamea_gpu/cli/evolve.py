@@ -21,6 +21,7 @@ from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.session import (
     Problem,
     build_problem,
+    check_route,
     drive,
     estimate,
     resume,
@@ -112,6 +113,7 @@ def evolve(
         if estimate_only:
             console.print(estimate_text(estimate(settings, problem)))
             return
+        check_route(output, settings)
         if archive is None:
             archive = stack.enter_context(closing(start(output, settings, problem)))
         plain = plain or not console.is_terminal

@@ -9,23 +9,31 @@ from typing import Annotated
 import typer
 
 from llamea_gpu.cli.options import AsJson
+from llamea_gpu.errors import LLMError
 from llamea_gpu.llm import BatchExchange
 
 app = typer.Typer(no_args_is_help=True, help="The folder in which requests wait for answers.")
 Folder = Annotated[Path, typer.Argument(help="Exchange folder.")]
 
 
+def _open(folder: Path) -> BatchExchange:
+    if not (folder / "requests").is_dir():
+        hint = f": did you mean {folder / 'exchange'}?" if (folder / "exchange").is_dir() else ""
+        raise LLMError(f"an exchange folder holds a folder 'requests', but {folder} does not{hint}")
+    return BatchExchange(folder)
+
+
 @app.command()
 def pending(folder: Folder, as_json: AsJson = False) -> None:
     """List the requests that have no answer yet."""
-    waiting = BatchExchange(folder).pending()
+    waiting = _open(folder).pending()
     typer.echo(json.dumps(waiting) if as_json else "\n".join(waiting) or "none pending")
 
 
 @app.command()
 def show(folder: Folder, request_id: str) -> None:
     """Print a request's prompt as plain text."""
-    typer.echo(BatchExchange(folder).render_text(request_id))
+    typer.echo(_open(folder).render_text(request_id))
 
 
 @app.command()
@@ -36,6 +44,11 @@ def answer(
     model: Annotated[str, typer.Option(help="The model's name, as it gives it.")],
 ) -> None:
     """Hand in an answer that was produced by other means."""
-    text = file.read_text(encoding="utf-8")
-    BatchExchange(folder).submit_answer(request_id, text, model)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LLMError(
+            f"an answer must be a readable UTF-8 text file, but {file}: {error}"
+        ) from error
+    _open(folder).submit_answer(request_id, text, model)
     typer.echo(f"{request_id}: {len(text)} characters by {model}")

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from llamea_gpu.bench import Standing, compare
 from llamea_gpu.cli.options import (
+    MAX_CPU_LIMIT_S,
     AsJson,
     Clock,
     SpacesPath,
@@ -23,23 +24,25 @@ from llamea_gpu.cli.options import (
     search_path,
     warn_if_unsafe,
 )
-from llamea_gpu.cli.text import cell
+from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import resolve
-from llamea_gpu.spaces.catalogue import load_spaces
+from llamea_gpu.spaces.catalogue import load_space, load_spaces
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 ChargeCpu = Annotated[
     bool, typer.Option("--charge-cpu", help="Add own CPU seconds to the simulated clock.")
 ]
-CpuLimit = Annotated[float, typer.Option(min=0.1, help="CPU seconds a run may take.")]
-Seed = Annotated[int, typer.Option(help="The run depends on it alone.")]
+CpuLimit = Annotated[
+    float, typer.Option(min=0.1, max=MAX_CPU_LIMIT_S, help="CPU seconds a run may take.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="The run depends on it alone.")]
 
 
 def _task(space: str, clock: str, spaces_path: list[Path] | None) -> Task:
-    return build_tasks(load_spaces((space,), search_path(spaces_path)), clock)[0]
+    return build_tasks([load_space(space, search_path(spaces_path))], clock)[0]
 
 
 def run(
@@ -97,6 +100,7 @@ def _trace_document(name: str, task: Task, trace: Trace, level: int) -> dict[str
             }
             for elapsed, cost, row in zip(trace.elapsed_s, trace.cost_ms, trace.rows, strict=True)
         ],
+        "error": trace.error,
         "host": {"cpu_s": trace.cpu_s, "sandbox_level": level},
     }
 
@@ -113,8 +117,9 @@ def _print_trace(task: Task, trace: Trace) -> None:
             table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
     output_console().print(table)
     typer.echo(
-        f"{trace.outcome}: {len(trace.rows)} evaluations in {task.budget_s:.1f} simulated s, "
-        f"{trace.revisits} revisits, own CPU {trace.cpu_s or 0:.2f} s"
+        f"{trace.outcome} on {task.name} ({task.clock.name}): {len(trace.rows)} evaluations in "
+        f"{task.budget_s:.1f} simulated s, {trace.revisits} revisits, own CPU "
+        f"{trace.cpu_s or 0:.2f} s"
     )
 
 
@@ -158,7 +163,9 @@ def bench(
     spaces: Annotated[
         list[str] | None, typer.Option("--space", help="Recording or split; repeatable.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=2, help="Runs of each searcher on a space.")] = 10,
+    repeats: Annotated[
+        int, typer.Option(min=2, max=10_000, help="Runs of each searcher on a space.")
+    ] = 10,
     seed: Seed = 1,
     clock: Clock = "",
     cpu_limit: CpuLimit = 10.0,
@@ -175,7 +182,9 @@ def bench(
     warn_if_unsafe(unsafe)
     with (
         Sandbox.open(workers=workers, unsafe=unsafe) as sandbox,
-        Progress(console=Console(stderr=True), transient=True) as progress,
+        Progress(
+            console=Console(stderr=True), transient=True, disable=not _interactive()
+        ) as progress,
     ):
         bar = progress.add_task("runs")
         standings = compare(
@@ -192,12 +201,21 @@ def bench(
         typer.echo(json.dumps([_standing_document(s) for s in standings], indent=1))
     else:
         output_console().print(standings_table(standings))
+        for standing in standings:
+            if standing.first_error:
+                typer.echo(f"{plain(standing.searcher)}: {plain(standing.first_error)}", err=True)
+
+
+def _interactive() -> bool:
+    return Console(stderr=True).is_terminal
 
 
 def standings_table(standings: list[Standing]) -> Table:
     """P ± standard error by searcher and space, best first."""
     spaces = [found.space for found in standings[0].score.spaces] if standings else []
-    table = Table("searcher", "P ± s.e.", *spaces, "own CPU s", "failed runs")
+    table = Table(Column("searcher", no_wrap=True), Column("P ± s.e.", no_wrap=True))
+    for name in (*map(cell, spaces), "own CPU s", "failed runs"):
+        table.add_column(name, overflow="fold")
     for standing in standings:
         found = standing.score
         cpu = [s.cpu_s or 0.0 for s in found.spaces]
@@ -223,6 +241,7 @@ def _standing_document(standing: Standing) -> dict[str, Any]:
         "standard_error": standing.score.standard_error,
         "runs": standing.runs,
         "failed_runs": standing.failed_runs,
+        "first_error": standing.first_error,
         "spaces": {
             found.space: {"p": found.p, "standard_error": found.standard_error}
             for found in standing.score.spaces

@@ -11,6 +11,7 @@ from rich.console import Console
 from llamea_gpu.spaces.catalogue import search_path_from_environment
 
 PLAIN_WIDTH = 140
+MAX_CPU_LIMIT_S = 86_400.0
 
 SpacesPath = Annotated[
     list[Path] | None,

@@ -21,6 +21,7 @@ from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.llm import save_recording
+from llamea_gpu.prompting import Feedback
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
@@ -38,6 +39,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the runs under a folder."""
+    if not folder.is_dir():
+        raise ArchiveError(f"runs are listed under a folder, but {folder} is none: name another")
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.rglob(FILE_NAME)):
         try:
@@ -133,8 +136,32 @@ def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
     console.print(f"{cell(name)}: {score_text(candidate)}")
     if candidate.message:
         console.print(cell(candidate.message))
+    if candidate.feedback is not None and candidate.feedback.spaces:
+        console.print(_feedback_table(candidate.feedback))
     if candidate.program is not None:
-        console.print(Syntax(plain(candidate.program.source), "python"))
+        source = plain(candidate.program.source)
+        if console.is_terminal:
+            console.print(Syntax(source, "python", word_wrap=True))
+        else:
+            typer.echo(source)
+
+
+def _feedback_table(feedback: Feedback) -> Table:
+    """What the model is told of a candidate, as numbers."""
+    table = Table(
+        "space", "P ± s.e.", "best seed", "evaluations", "failures", "regret", "own CPU s"
+    )
+    for found in feedback.spaces:
+        table.add_row(
+            cell(found.space),
+            f"{found.p:.3f} ± {found.standard_error:.3f}",
+            f"{found.reference_p:.3f} ({cell(found.reference)})",
+            f"{found.evaluations:.1f}",
+            f"{found.failure_share:.1%}",
+            f"{found.regret:.2%}",
+            f"{found.cpu_s:.2f}",
+        )
+    return table
 
 
 @app.command()
@@ -150,5 +177,7 @@ def record(
             for call in archive.calls()
             if call.answer is not None or call.slot in lost
         ]
+    if not exchanges:
+        raise ArchiveError(f"a recording needs answers, but {run} has none yet")
     save_recording(output, exchanges)
     typer.echo(f"{output}: {len(exchanges)} answers")

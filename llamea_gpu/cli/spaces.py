@@ -13,9 +13,11 @@ import typer
 from rich.table import Table
 
 from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
+from llamea_gpu.cli.text import cell
+from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
 from llamea_gpu.spaces.features import SpaceFeatures, compute_features
-from llamea_gpu.spaces.formats import export_recording, import_recording
+from llamea_gpu.spaces.formats import export_recording, import_recording, takes_t1
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded search spaces.")
@@ -29,6 +31,8 @@ class Format(str, Enum):
     KERNEL_TUNER = "kernel-tuner"
 
 
+T1_NAME = "T1.json"
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the output.")]
 Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
 
 
@@ -42,7 +46,7 @@ def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
         return
     table = Table("name", "split", "file")
     for entry in entries:
-        table.add_row(entry.name, entry.split or "-", entry.path.name)
+        table.add_row(cell(entry.name), entry.split or "-", cell(entry.path.name))
     output_console().print(table)
 
 
@@ -55,18 +59,20 @@ def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) 
         return
     console = output_console()
     for key in ("name", "kernel", "device", "framework", "configurations", "exhaustive", "status"):
-        console.print(f"[bold]{key:15}[/] {summary[key]}")
+        console.print(f"[bold]{key:15}[/] {cell(str(summary[key]))}")
     for key, value in {**summary["references_ms"], "best": summary["optimum_ms"]}.items():
-        console.print(f"[bold]{key:15}[/] {value:.6g} ms")
+        console.print(f"[bold]{cell(key):15}[/] {value:.6g} ms")
     table = Table("parameter", "values", "ordinal")
     for parameter in summary["parameters"]:
         values = ", ".join(str(value) for value in parameter["values"])
-        table.add_row(parameter["name"], values, "yes" if parameter["ordinal"] else "no")
+        table.add_row(
+            cell(parameter["name"]), cell(values), "yes" if parameter["ordinal"] else "no"
+        )
     console.print(table)
     best = Table("time_ms", "configuration", title="best five")
     for row in summary["best"]:
         pairs = ", ".join(f"{name}={value}" for name, value in row["configuration"].items())
-        best.add_row(f"{row['time_ms']:.6g}", pairs)
+        best.add_row(f"{row['time_ms']:.6g}", cell(pairs))
     console.print(best)
 
 
@@ -103,6 +109,13 @@ def _summary(recording: Recording) -> dict[str, Any]:
     }
 
 
+def _check_output(output: Path, *, force: bool) -> None:
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise SpaceError(f"the output must be a file in a folder that exists, but got {output}")
+    if output.exists() and not force:
+        raise SpaceError(f"{output} exists already: name another file, or give --force")
+
+
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache, Helion trace or grid.")],
@@ -111,8 +124,14 @@ def import_(
         Path | None, typer.Option(help="T1 file with parameters and constraints.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name; default: from the file.")] = None,
+    force: Force = False,
 ) -> None:
     """Convert a recording of any known format to the native one."""
+    _check_output(output, force=force)
+    beside = file.parent / T1_NAME
+    if t1 is None and beside.is_file() and takes_t1(file):
+        typer.echo(f"parameters and constraints from {beside}", err=True)
+        t1 = beside
     recording, warnings = import_recording(file, t1=t1, name=name)
     for warning in warnings:
         typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
@@ -126,8 +145,10 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
     to: Annotated[Format, typer.Option(help="Format.")],
     spaces_path: SpacesPath = None,
+    force: Force = False,
 ) -> None:
     """Write a recording as T4, as a Kernel Tuner cache, or native."""
+    _check_output(output, force=force)
     recording = load_space(space, search_path(spaces_path))
     export_recording(recording, output, to.value)
     typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
@@ -148,15 +169,15 @@ def _print_features(found: SpaceFeatures) -> None:
     for key, value in asdict(found).items():
         if key in ("parameters", "interactions"):
             continue
-        console.print(f"[bold]{key:28}[/] {_short(value)}")
+        console.print(f"[bold]{key:28}[/] {cell(_short(value))}")
     table = Table("parameter", "values", "ordinal", "main effect")
     for parameter in found.parameters:
         share = f"{parameter.main_effect:.1%}"
         kind = "yes" if parameter.ordinal else "no"
-        table.add_row(parameter.name, str(parameter.cardinality), kind, share)
+        table.add_row(cell(parameter.name), str(parameter.cardinality), kind, share)
     console.print(table)
     for first, second, explained in found.interactions:
-        console.print(f"interaction {first} x {second}: {explained:.1%}")
+        console.print(f"interaction {cell(first)} x {cell(second)}: {explained:.1%}")
 
 
 def _short(value: object) -> str:

@@ -10,6 +10,8 @@ from llamea_gpu.cli.text import cell
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
 
+RANKED = "ranked by P to two decimals, then by length of the program"
+
 
 def generation_table(population: Population, offspring: int) -> Table:
     """Best so far by generation."""
@@ -44,9 +46,8 @@ def leaders_table(population: Population, size: int = 8) -> Table:
     """The best candidates with their P by space."""
     leaders = population.elite(size)
     spaces = list(leaders[0].space_p()) if leaders else []
-    table = Table(
-        "candidate", "operator", "parents", "P ± s.e.", *map(cell, spaces), title="best candidates"
-    )
+    columns = ("candidate", "operator", "parents", "P ± s.e.", *map(cell, spaces))
+    table = Table(*columns, title="best candidates", caption=RANKED)
     for candidate in leaders:
         own = candidate.space_p()
         table.add_row(

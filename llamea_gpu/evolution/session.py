@@ -132,6 +132,12 @@ def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
     return make_client(options, np.random.default_rng(settings.seed))
 
 
+def check_route(folder: Path, settings: EvolutionSettings) -> None:
+    """Fail now rather than after the run folder is made: a missing key, a missing recording."""
+    if settings.route != "batch":  # an exchange folder is made when it is needed
+        asyncio.run(build_client(folder, settings).aclose())
+
+
 def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
     """What earlier sessions of the run spent.
 

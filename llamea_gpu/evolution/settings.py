@@ -6,6 +6,7 @@ budgets) and what may not (everything the results depend on) is marked here.
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -70,9 +71,9 @@ class EvolutionSettings(BaseModel):
     charge_cpu: bool = False
 
     # sandbox
-    cpu_limit_s: Annotated[float, Field(gt=0)] = 10.0
+    cpu_limit_s: Annotated[float, Field(gt=0, le=86_400)] = 10.0
     memory_mb: Annotated[int, Field(ge=1024)] = 2048
-    workers: int | None = None
+    workers: Annotated[int, Field(ge=1)] | None = None
     min_sandbox_level: Annotated[int, Field(ge=1, le=3)] = 1
     unsafe_no_sandbox: bool = False
 
@@ -112,9 +113,9 @@ class EvolutionSettings(BaseModel):
     @model_validator(mode="after")
     def _route_is_complete(self) -> EvolutionSettings:
         if self.route == "replay" and not self.replay:
-            raise ValueError("route 'replay' needs the recording's path: replay = \"FILE\"")
+            raise ValueError("route 'replay' needs the recording: --replay FILE")
         if self.route == "openai" and not self.model:
-            raise ValueError("route 'openai' needs the model's name: model = \"NAME\"")
+            raise ValueError("route 'openai' needs the model's name: --model NAME")
         return self
 
 
@@ -148,12 +149,21 @@ def validated(fields: dict[str, Any]) -> EvolutionSettings:
     try:
         return EvolutionSettings(**fields)
     except ValidationError as error:
-        complaints = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
-            + ("" if item["type"] == "value_error" else f" (got {item['input']!r})")
-            for item in error.errors(include_url=False)
-        )
+        complaints = "; ".join(map(_complaint, error.errors(include_url=False)))
         raise SettingsError(f"evolution settings break a rule: {complaints}") from None
+
+
+def _complaint(item: Any) -> str:
+    """One of pydantic's complaints, in our words: the rule and what was got."""
+    name = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(name, EvolutionSettings.model_fields, n=3)
+        hint = f": did you mean {' or '.join(close)}?" if close else ""
+        return f"there is no setting {name!r}{hint}"
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error":
+        return f"{name}: {message}" if name else str(message)
+    return f"{name}: {message} (got {item['input']!r})"
 
 
 def recorded_settings(text: str) -> EvolutionSettings:

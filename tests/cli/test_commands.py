@@ -169,3 +169,51 @@ def test_running_without_isolation_warns_and_is_recorded() -> None:
     done = llamea("run", "random_search", "--space", SPACE, "--json", "--unsafe-no-sandbox")
     assert "WARNING" in done.stderr
     assert json.loads(done.stdout)["host"]["sandbox_level"] == 0
+
+
+def test_an_output_is_not_overwritten_by_accident(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    llamea("spaces", "export", SPACE, "--to", "native", "-o", file)
+    assert "--force" in llamea("spaces", "import", file, "-o", file, status=2).stderr
+    llamea("spaces", "export", SPACE, "--to", "native", "-o", file, "--force")
+    nowhere = tmp_path / "nowhere" / "a.json"
+    assert (
+        "folder" in llamea("spaces", "export", SPACE, "--to", "t4", "-o", nowhere, status=2).stderr
+    )
+
+
+def test_one_run_takes_one_recording() -> None:
+    done = llamea("run", "random_search", "--space", "validation", status=2)
+    assert "validation" in done.stderr
+
+
+def test_a_failing_searcher_is_named_by_bench_with_its_error(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    done = llamea("bench", file, "random_search", "--space", SPACE, "--repeats", 2, "--json")
+    found = {entry["searcher"]: entry for entry in json.loads(done.stdout)}
+    assert found[str(file)]["failed_runs"] == 2
+    assert "ZeroDivisionError" in found[str(file)]["first_error"]
+    assert found["random_search"]["first_error"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("exchange", "pending", "nowhere"),
+        ("runs", "list", "nowhere"),
+        ("evolve", "-o", "run", "--route", "replay", "--replay", "nowhere.jsonl"),
+        ("evolve", "-o", "run", "--set", "workers=0", "--model", "m"),
+        ("evolve", "-o", "run", "--set", "candidats=3", "--model", "m"),
+        ("run", "random_search", "--space", SPACE, "--seed", "-1"),
+    ],
+    ids=lambda arguments: " ".join((*arguments[:2], arguments[-3])),
+)
+def test_a_mistake_is_one_message_and_leaves_nothing(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "llamea_gpu", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
