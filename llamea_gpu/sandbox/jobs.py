@@ -86,7 +86,10 @@ class Job:
         try:
             return json.dumps(body).encode("utf-8")
         except (TypeError, ValueError) as error:
+            # Not the values: an integer that JSON cannot carry cannot be shown either.
+            got = {"seed": self.seed, **self.hyperparameters}
+            types = ", ".join(f"{name}: {type(value).__name__}" for name, value in got.items())
             raise SandboxError(
                 f"seed and hyperparameters must be plain numbers, strings or bools, but got "
-                f"seed={self.seed!r}, {dict(self.hyperparameters)!r}: {error}"
+                f"({types}): {error}"
             ) from error

@@ -155,6 +155,11 @@ def test_a_hyperparameter_that_is_not_plain_is_the_callers_fault(best: Sandbox, 
         best.run(Job("", "C", {"x": object()}, task, seed=0))
 
 
+def test_a_hyperparameter_with_too_many_digits_is_named(best: Sandbox, task: Task) -> None:
+    with pytest.raises(SandboxError, match="mask: int"):
+        best.run(Job("", "C", {"mask": 10**5000}, task, seed=0))
+
+
 @pytest.mark.parametrize("limits", [{"cpu_s": 0}, {"cpu_s": np.nan}, {"memory_bytes": 1 << 20}])
 def test_limits_that_no_run_could_keep_are_refused(limits: dict[str, float]) -> None:
     with pytest.raises(SandboxError, match="must be"):
