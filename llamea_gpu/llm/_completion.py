@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from llamea_gpu.llm._base import ChatAnswer, ChatRequest, Usage, estimate_tokens
 
 _MAX_LABEL_CHARS = 200
-_MAX_COUNT = 1 << 53  # what every reader of JSON, and every database, can hold
+MAX_COUNT = 1 << 53  # what every reader of JSON, and every database, can hold
 
 
 class NotACompletionError(ValueError):
@@ -85,7 +85,7 @@ def _first_choice(choices: list[object]) -> tuple[str, str | None]:
         raise NotACompletionError("the first of 'choices' has no 'message'")
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal:
-        return _well_formed(refusal), "refusal"
+        return well_formed(refusal), "refusal"
     reason = choice.get("finish_reason")
     return _text(message.get("content")), _label(reason) if isinstance(reason, str) else None
 
@@ -94,10 +94,10 @@ def _text(content: object) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
-        return _well_formed(content)
+        return well_formed(content)
     if isinstance(content, list):  # content parts, as some gateways send them
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        return _well_formed("".join(part for part in parts if isinstance(part, str)))
+        return well_formed("".join(part for part in parts if isinstance(part, str)))
     raise NotACompletionError(f"the message's content must be text, but is {_kind(content)}")
 
 
@@ -119,14 +119,14 @@ def _created(reported: object) -> str:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _label(text: str) -> str:
-    return _well_formed(text[:_MAX_LABEL_CHARS])
+    return well_formed(text[:_MAX_LABEL_CHARS])
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """JSON can smuggle in lone surrogates, which no database or file would then accept."""
     return text.encode("utf-8", "replace").decode("utf-8")
 

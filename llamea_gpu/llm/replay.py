@@ -12,6 +12,7 @@ Not here: recording while a run goes on; whoever commits the answers can export 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,9 +28,12 @@ from llamea_gpu.llm._base import (
     mask_host_numbers,
     require_usable,
 )
+from llamea_gpu.llm._completion import MAX_COUNT, well_formed
 from llamea_gpu.llm._files import write_whole
 from llamea_gpu.llm._nearest import difference, nearest
 
+# More than any retry policy makes; each of them is charged.
+_MAX_LOST_ATTEMPTS = 1000
 _REMEDY = "Remedy: replay with the settings and the version that recorded it, or record again"
 
 
@@ -162,7 +166,7 @@ def load_recording(path: Path) -> tuple[Exchange, ...]:
         if line.strip():
             try:
                 exchanges.append(_from_line(line))
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
                 raise LLMError(
                     f"{path}, line {number}: not a recorded exchange: {problem}. Record again, or "
@@ -214,10 +218,10 @@ def _answer(value: object) -> ChatAnswer:
             _count(usage, "completion_tokens"),
             bool(usage["estimated"]),
         ),
-        finish_reason=None if reason is None else str(reason),
+        finish_reason=None if reason is None else well_formed(str(reason)),
         created=_text(data, "created"),
-        elapsed_s=None if elapsed_s is None else float(elapsed_s),
-        lost_attempts=_count(data, "lost_attempts"),
+        elapsed_s=None if elapsed_s is None else _seconds(elapsed_s),
+        lost_attempts=_count(data, "lost_attempts", most=_MAX_LOST_ATTEMPTS),
     )
 
 
@@ -230,11 +234,17 @@ def _object(value: object, name: str) -> Mapping[str, Any]:
 def _text(data: Mapping[str, Any], name: str) -> str:
     if not isinstance(data[name], str):
         raise ValueError(f"{name} must be text, but is {type(data[name]).__name__}")
-    return str(data[name])
+    return well_formed(data[name])
 
 
-def _count(data: Mapping[str, Any], name: str) -> int:
+def _count(data: Mapping[str, Any], name: str, most: int = MAX_COUNT) -> int:
     value = data[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0, but is {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"{name} must be a whole number from 0 to {most}, but is {value!r:.40}")
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"elapsed_s must be a finite number of at least 0, but is {value!r:.40}")
+    return float(value)

@@ -187,7 +187,11 @@ def test_a_failed_save_leaves_the_old_recording(tmp_path: Path) -> None:
         (lambda d: d["messages"][0].update(content="edited"), "was edited"),
         (lambda d: d["answer"].update(text=None), "text must be text"),
         (lambda d: d["answer"]["usage"].update(prompt_tokens=-1), "prompt_tokens must be"),
+        (lambda d: d["answer"]["usage"].update(prompt_tokens=10**30), "from 0 to 9007199254740992"),
+        (lambda d: d["answer"].update(lost_attempts=10**9), "lost_attempts must be"),
         (lambda d: d["answer"].update(usage=[]), "usage must be an object"),
+        (lambda d: d["answer"].update(elapsed_s=10**400), "too large"),
+        (lambda d: d["answer"].update(elapsed_s=float("nan")), "elapsed_s must be a finite"),
         (lambda d: d.update(request_id=1), "request_id must be text"),
     ],
 )
@@ -199,6 +203,14 @@ def test_a_broken_line_is_named(tmp_path: Path, change: object, words: str) -> N
     path.write_text(f"{first}\n{json.dumps(data)}\n", "utf-8")
     with pytest.raises(LLMError, match=f"line 2: not a recorded exchange: .*{words}"):
         ReplayClient(path)
+
+
+async def test_a_recorded_lone_surrogate_is_replaced(tmp_path: Path) -> None:
+    path = recorded(tmp_path, exchange("r-1", "one", "TEXT"))
+    text = path.read_text("utf-8").replace("TEXT", "a\\ud800b")
+    path.write_text(text.replace("served-model", "m\\udfff"), "utf-8")
+    answer = await ReplayClient(path).complete(chat_request("r-1", "one"))
+    assert (answer.text, answer.model) == ("a?b", "m?")
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "null", "[" * 9999, '"text"'])
