@@ -92,23 +92,21 @@ class BatchExchange:
         Cancelling the wait loses nothing: the request stays in the folder, and so does its answer.
 
         Raises:
-            FailedRequestError: the answer is an error, or none appeared in time.
+            FailedRequestError: the answer is an error, none appeared in time, or the folder cannot
+                be read or written any more.
             RejectedAnswerError: a refusal, or no text.
             LLMError: the folder holds another prompt under this request_id.
         """
-        self._ask(request)
-        started_s = time.monotonic()
-        while request.request_id not in self._best:
-            if self._timeout_s is not None and time.monotonic() - started_s >= self._timeout_s:
-                raise FailedRequestError(
-                    f"request {request.request_id}: no answer appeared in {self._answers.folder} "
-                    f"within {self._timeout_s:g} s. Remedy: let it be answered and resume; it "
-                    f"stays in {self._requests.folder} and is not asked twice",
-                    attempts=1,
-                    lost_attempts=0,
-                )
-            await asyncio.sleep(self._poll_s)
-            self._poll_if_due()
+        try:
+            await self._wait(request)
+        except OSError as error:
+            raise FailedRequestError(
+                f"request {request.request_id}: the exchange folder {self.folder} cannot be read "
+                f"or written any more: {error}. Remedy: make it a folder with room to write again "
+                f"and resume; what it holds is kept",
+                attempts=1,
+                lost_attempts=0,
+            ) from error
         answer = _require_answer(self._best[request.request_id], request)
         return require_usable(request.request_id, answer)
 
@@ -151,6 +149,22 @@ class BatchExchange:
             path = path.with_name(f"{path.stem}-{time.time_ns()}.jsonl")
         write_whole(path, format_answer(request_id, text, model))
         return path
+
+    async def _wait(self, request: ChatRequest) -> None:
+        """Ask, and return when there is an answer."""
+        self._ask(request)
+        started_s = time.monotonic()
+        while request.request_id not in self._best:
+            if self._timeout_s is not None and time.monotonic() - started_s >= self._timeout_s:
+                raise FailedRequestError(
+                    f"request {request.request_id}: no answer appeared in {self._answers.folder} "
+                    f"within {self._timeout_s:g} s. Remedy: let it be answered and resume; it "
+                    f"stays in {self._requests.folder} and is not asked twice",
+                    attempts=1,
+                    lost_attempts=0,
+                )
+            await asyncio.sleep(self._poll_s)
+            self._poll_if_due()
 
     def _ask(self, request: ChatRequest) -> None:
         self._poll()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -373,6 +375,28 @@ async def test_a_good_answer_takes_precedence_over_an_error(
 
 
 # --- waiting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["answers", "requests", "."])
+async def test_a_folder_that_goes_away_fails_the_request(
+    exchange: BatchExchange, part: str
+) -> None:
+    task = await ask(exchange, chat_request())
+    shutil.rmtree(exchange.folder / part)
+    with pytest.raises(FailedRequestError, match=r"Remedy: make it a folder") as caught:
+        await task
+    assert (caught.value.attempts, caught.value.lost_attempts) == (1, 0)
+
+
+async def test_a_request_that_cannot_be_written_fails(
+    exchange: BatchExchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("llamea_gpu.llm.batch.write_whole", full)
+    with pytest.raises(FailedRequestError, match="No space left"):
+        await exchange.complete(chat_request())
 
 
 async def test_the_wait_can_be_limited(tmp_path: Path) -> None:
