@@ -10,12 +10,14 @@ can always do so.
 from __future__ import annotations
 
 import os
+import re
 
 from llamea_gpu.errors import SettingsError
 
 # Local servers take any key, and people pass "none", "EMPTY" or "ollama". Redacting such words
 # would damage answers and protect nothing.
 _SHORTEST_SECRET = 8
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Redactor:
@@ -39,8 +41,15 @@ def read_key(variable: str) -> str | None:
     """The key in the environment variable ``variable``; None when unset or blank.
 
     Raises:
-        SettingsError: the value cannot travel in an HTTP header. The message does not show it.
+        SettingsError: ``variable`` is no name of a variable (a key, most likely), or the value
+            cannot travel in an HTTP header. The message shows neither.
     """
+    if not _VARIABLE.fullmatch(variable):
+        raise SettingsError(
+            "api_key_env must be the name of an environment variable (letters, digits and _), but "
+            "is something else, which is not shown because it may be a key: put the key in a "
+            "variable such as OPENAI_API_KEY, and give that name"
+        )
     key = os.environ.get(variable, "").strip()
     if not key:
         return None

@@ -145,6 +145,15 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(
     assert bad not in everything(caught.value)
 
 
+@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:1/v1"])
+def test_a_key_in_place_of_a_variables_name_is_refused_unseen(
+    secret: str, base_url: str | None
+) -> None:
+    with pytest.raises(SettingsError, match="name of an environment variable") as caught:
+        OpenAIClient(base_url, f"sk-{secret}")
+    assert secret not in everything(caught.value)
+
+
 @pytest.mark.parametrize("place", ["user:{}@127.0.0.1/v1", "127.0.0.1/v1?key={}", "{}@127.0.0.1"])
 def test_a_base_url_with_credentials_is_refused_unseen(secret: str, place: str) -> None:
     with pytest.raises(SettingsError, match="must not carry") as caught:
