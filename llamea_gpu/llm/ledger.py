@@ -40,8 +40,11 @@ class Caps:
     def __post_init__(self) -> None:
         for name in ("usd", "tokens", "requests"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise SettingsError(f"a cap must be at least 0, but {name} is {value}")
+            if value is not None and not (Decimal(value).is_finite() and value >= 0):
+                raise SettingsError(
+                    f"a cap must be a finite number of at least 0 (or None: no cap), but {name} is "
+                    f"{value}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

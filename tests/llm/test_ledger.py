@@ -196,8 +196,14 @@ def test_a_cap_on_requests_needs_neither() -> None:
 
 
 def test_a_negative_cap_is_refused() -> None:
-    with pytest.raises(SettingsError, match="at least 0, but tokens is -1"):
+    with pytest.raises(SettingsError, match=r"at least 0 .* but tokens is -1"):
         Caps(tokens=-1)
+
+
+@pytest.mark.parametrize("value", ["nan", "snan", "inf"])
+def test_a_cap_that_is_no_finite_number_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="finite"):
+        Caps(usd=Decimal(value))
 
 
 # --- estimate ----------------------------------------------------------------------------------
