@@ -10,6 +10,7 @@ import json
 import linecache
 import os
 import random
+import re
 import struct
 import sys
 import traceback
@@ -29,6 +30,12 @@ CANDIDATE_FILE = "<candidate>"
 _CANDIDATE_MODULE = "candidate"
 _MAX_REPLY_BYTES = max(8 * (1 + protocol.PART_ROWS), protocol.PART_BYTES + protocol.JOB_SIZE.size)
 _FRAMES_SHOWN = 6
+# The host, which ends a run that only revisits, never sees a call without a configuration.
+_MAX_EMPTY_CALLS = 10_000
+
+
+class _Stalled(BaseException):
+    """The candidate keeps calling ``evaluate`` with nothing."""
 
 
 def _request(packet: bytes) -> bytes:
@@ -60,12 +67,13 @@ class Evaluate:
     configurations compile side by side.
     """
 
-    __slots__ = ("_parallel", "_space", "_spent")
+    __slots__ = ("_empty_calls", "_parallel", "_space", "_spent")
 
     def __init__(self, space: SearchSpace, parallel: int) -> None:
         self._space = space
         self._parallel = parallel
         self._spent = 0.0
+        self._empty_calls = 0  # in a row
 
     @property
     def spent(self) -> float:
@@ -91,15 +99,22 @@ class Evaluate:
         else:
             configurations = list(configurations)
             rows = list(map(self._space.row, configurations))
+        if not rows:
+            return self._nothing()
+        self._empty_calls = 0
         if len(rows) == 1 and rows[0] >= 0:
             reply = _request(protocol.KIND_AND_WORD.pack(protocol.ASK, rows[0]))
             self._spent, cost = protocol.SPENT_AND_COST.unpack(reply)
             return [cost]
-        if not rows:
-            return []
         if min(rows) < 0:
             raise ValueError(self._complaint(configurations, rows.index(-1)))
         return self._ask_batch(rows)
+
+    def _nothing(self) -> list[float]:
+        self._empty_calls += 1
+        if self._empty_calls > _MAX_EMPTY_CALLS:
+            raise _Stalled(f"evaluate was called {_MAX_EMPTY_CALLS} times in a row with nothing")
+        return []
 
     def _ask_batch(self, rows: list[int]) -> list[float]:
         count = len(rows)
@@ -147,6 +162,9 @@ def run(spaces: Mapping[str, SearchSpace]) -> None:
         _run_candidate(job, spaces[job["space"]])
     except BudgetExhausted:
         pass
+    except _Stalled as stalled:
+        _fail("stalled", f"{stalled}")
+        return
     except MemoryError:
         _fail("memory", "MemoryError: the run's memory limit is reached")
         return
@@ -192,7 +210,7 @@ def _describe(error: BaseException) -> str:
     if len(shown) > 2 * _FRAMES_SHOWN:
         left_out = len(shown) - 2 * _FRAMES_SHOWN
         shown[_FRAMES_SHOWN:-_FRAMES_SHOWN] = [f"  [{left_out} more calls]"]
-    last = "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    last = _without_paths("".join(traceback.format_exception_only(type(error), error)).rstrip())
     return "\n".join(["Traceback of <candidate> (most recent call last):", *shown, last])
 
 
@@ -204,4 +222,21 @@ def _library_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+def _without_paths(text: str) -> str:
+    """``text`` with the paths of libraries cut to what stands below their folder."""
+    for folder in _LIBRARY_FOLDERS:
+        text = text.replace(f"{folder}/", "")
+    return _LIBRARY_FOLDER.sub("", text)
+
+
 _OWN_FOLDER = os.path.dirname(__file__)
+# Folders of this very process first: their names may hold blanks.
+_LIBRARY_FOLDERS = (
+    os.path.dirname(os.path.dirname(np.__file__)),
+    os.path.dirname(os.path.dirname(_OWN_FOLDER)),
+    os.path.dirname(os.__file__),
+)
+# A match starts where a path does, so that a long text of slashes takes linear time.
+_LIBRARY_FOLDER = re.compile(
+    r"""(?<![^\s"'(=:,])/[^\s"'()]*/(?:site-packages|dist-packages|python3\.\d+t?)/"""
+)

@@ -21,7 +21,7 @@ import struct
 
 READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE = range(7)
 
-REASONS = ("error", "memory")
+REASONS = ("error", "memory", "stalled")
 
 # Rows a packet carries. 16 KiB of rows and 32 KiB of costs fit the smallest usual socket buffer.
 PART_ROWS = 4096

@@ -70,6 +70,20 @@ def test_a_candidate_that_only_revisits_is_stalled(best: Sandbox, task: Task) ->
     assert (len(trace.rows), trace.revisits) == (1, 50)
 
 
+def test_a_candidate_that_asks_for_nothing_is_stalled(run: Run) -> None:
+    trace = run("evaluate(space.sample(1))\nwhile True: evaluate([])")
+    assert trace.outcome == "stalled"
+    assert "10000 times in a row with nothing" in (trace.error or "")
+    assert len(trace.rows) == 1
+
+
+def test_empty_calls_between_others_are_harmless(run: Run) -> None:
+    body = (
+        "for i in range(25_000):\n    evaluate([])\n    if i % 5000 == 0: evaluate(space.sample(1))"
+    )
+    assert run(body).outcome == "finished"
+
+
 def test_cpu_time_runs_out(run: Run) -> None:
     trace = run("evaluate(space.sample(2))\nwhile True: pass", cpu_s=0.1)
     assert trace.outcome == "timeout"
@@ -185,6 +199,25 @@ def test_an_error_text_is_the_same_each_time_and_holds_no_address(
     assert first == second
     assert "object at 0x…" in first
     assert not re.search(r"0x[0-9a-f]", first)
+
+
+def test_an_import_error_holds_no_path_of_this_machine(run: Run) -> None:
+    error = run("from scipy.stats import nothing").error or ""
+    assert error.endswith("from 'scipy.stats' (scipy/stats/__init__.py)")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("see /home/x/.venv/lib/python3.11/site-packages/a/b.py", "see a/b.py"),
+        ("('/usr/lib/python3/dist-packages/a.py')", "('a.py')"),
+        ("(/usr/lib/python3.11/json/decoder.py)", "(json/decoder.py)"),
+        ("1/2 of x/y", "1/2 of x/y"),
+    ],
+)
+def test_a_librarys_path_is_cut_to_its_name(run: Run, said: str, shown: str) -> None:
+    error = run(f"raise ValueError({said!r})").error or ""
+    assert error.splitlines()[-1] == f"ValueError: {shown}"
 
 
 def test_a_huge_error_text_is_cut_in_the_middle(run: Run) -> None:
