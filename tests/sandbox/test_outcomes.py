@@ -358,6 +358,22 @@ def test_a_run_depends_on_its_seed_alone(best: Sandbox, task: Task) -> None:
         assert same(first, other.run(candidate(_RANDOM, task, seed=5)))
 
 
+_UNSEEDED = """
+from scipy.stats import qmc
+makers = (np.random.default_rng, np.random.RandomState, np.random.default_rng)
+draws = [make().uniform() for make in makers]
+draws += [engine(2).random(1)[0, 0] for engine in (qmc.Sobol, qmc.Halton, qmc.LatinHypercube)]
+raise ValueError(str([float(draw) for draw in draws]))
+"""
+
+
+def test_generators_without_a_seed_depend_on_the_runs(best: Sandbox, task: Task) -> None:
+    errors = [best.run(candidate(_UNSEEDED, task, seed=seed)).error for seed in (5, 5, 6)]
+    assert errors[0] == errors[1]
+    draws = [(error or "").rpartition("[")[2].rstrip("]").split(", ") for error in errors[1:]]
+    assert len({*draws[0], *draws[1]}) == 12
+
+
 def test_another_seed_is_another_run(best: Sandbox, task: Task) -> None:
     runs = [best.run(candidate(_RANDOM, task, seed=seed)) for seed in range(4)]
     assert len({run.rows.tobytes() for run in runs}) == 4
