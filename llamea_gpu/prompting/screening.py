@@ -56,6 +56,23 @@ _FORBIDDEN_PARTS = frozenset(
         "sklearn.datasets",
     }
 )
+# Parts that are deprecated or meant for developers, which the sandbox does not load.
+_ABSENT_PARTS = frozenset(
+    {
+        "numpy.core",
+        "numpy.lib.user_array",
+        "numpy.linalg.lapack_lite",
+        "numpy.ma.testutils",
+        "numpy.matlib",
+        "numpy.typing.mypy_plugin",
+        "scipy.interpolate.dfitpack",
+        "scipy.misc",
+        "scipy.optimize.cython_optimize",
+        "scipy.sparse.spfuncs",
+        "sklearn.externals",
+        "sklearn.utils.estimator_checks",
+    }
+)
 _FORBIDDEN_NAMES = frozenset(
     {
         *("__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile", "eval"),
@@ -75,7 +92,8 @@ _REMEDIES = {
     "joblib": "evaluate a batch to work in parallel",
 }
 _UNSEEDED = frozenset({"default_rng", "RandomState", "Random", "SystemRandom"})
-_THREAD_OPTIONS = frozenset({"n_jobs", "workers"})
+# Not n_jobs: scikit-learn works one job after another where it cannot start threads.
+_THREAD_OPTIONS = frozenset({"workers"})
 _SWALLOWING = frozenset({"BaseException", "BudgetExhausted", "GeneratorExit"})
 _MODULE_NAMES = frozenset({"__name__", "__doc__"})
 
@@ -125,10 +143,17 @@ def _import(dotted: str, line: int) -> Iterator[Problem]:
         yield Problem(
             "forbidden-import", f"line {line} imports {root!r}, which is not allowed: {remedy}"
         )
-    elif any(f"{dotted}.".startswith(f"{part}.") for part in _FORBIDDEN_PARTS) or any(
+    elif _is_within(dotted, _ABSENT_PARTS):
+        clause = f"line {line} imports {dotted!r}, which is deprecated or for developers of {root}"
+        yield Problem("forbidden-import", f"{clause}: use its public modules")
+    elif _is_within(dotted, _FORBIDDEN_PARTS) or any(
         part.startswith("_") for part in rest.split(".")
     ):
         yield Problem("forbidden-import", f"line {line} imports {dotted!r}, which is not allowed")
+
+
+def _is_within(dotted: str, parts: frozenset[str]) -> bool:
+    return any(f"{dotted}.".startswith(f"{part}.") for part in parts)
 
 
 def _names(tree: ast.Module) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib
 import sys
+import warnings
 from typing import Any
 
 # Pure modules of the standard library, and codecs that text handling looks up by name.
@@ -25,7 +26,7 @@ encodings.ascii encodings.idna encodings.latin_1 encodings.utf_8 encodings.utf_1
 _NUMPY = """
 numpy numpy.char numpy.dtypes numpy.exceptions numpy.fft numpy.linalg numpy.ma numpy.polynomial
 numpy.random numpy.rec numpy.strings
-numpy.lib.stride_tricks numpy.ma.mrecords numpy.typing
+numpy.lib.recfunctions numpy.lib.stride_tricks numpy.ma.mrecords numpy.typing
 """
 _SCIPY = """
 scipy scipy.cluster.hierarchy scipy.cluster.vq scipy.constants scipy.differentiate scipy.fft
@@ -133,6 +134,9 @@ def _use_scipy() -> None:
 
 def _use_sklearn() -> None:
     """Load what scikit-learn finds out on first use (its thread pools, above all)."""
+    with warnings.catch_warnings(), contextlib.suppress(ModuleNotFoundError):
+        warnings.simplefilter("ignore")  # it says that it is not needed any more
+        importlib.import_module("sklearn.experimental.enable_hist_gradient_boosting")
     import numpy as np
     from sklearn.cluster import KMeans
     from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor

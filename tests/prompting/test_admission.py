@@ -137,7 +137,8 @@ ALLOWED = {
         "x: Undefined = 1", "from __future__ import annotations\ndef f(a: Missing) -> None: ..."
     ),
     "a seeded generator": with_body("np.random.default_rng(3)", "import numpy as np"),
-    "one worker": with_body("evaluate(n_jobs=1, workers=None)"),
+    "one worker": with_body("evaluate(workers=1), evaluate(workers=None)"),
+    "jobs, which run one by one": with_body("evaluate(n_jobs=-1)"),
     "an odd escape": with_body(r"return '\d'"),
     "globals, nonlocals, comprehensions": with_body(
         "global seen\nseen = 1\nn = [i for i in range(3) if i]\n"
@@ -212,7 +213,22 @@ REFUSED = {
     ),
     "unseeded": (with_body("np.random.default_rng()", "import numpy as np"), "unseeded", "seed"),
     "seed None": (with_body("random.Random(None)", "import random"), "unseeded", "Random()"),
-    "all cores": (with_body("evaluate(n_jobs=-1)"), "threads", "n_jobs"),
+    "all cores": (with_body("evaluate(workers=-1)"), "threads", "workers"),
+    "deprecated": (
+        with_body("pass", "from numpy.core.multiarray import array"),
+        "forbidden-import",
+        "use its public modules",
+    ),
+    "deprecated by name": (
+        with_body("pass", "from scipy import misc"),
+        "forbidden-import",
+        "imports 'scipy.misc', which is deprecated",
+    ),
+    "for developers": (
+        with_body("pass", "import sklearn.utils.estimator_checks as checks"),
+        "forbidden-import",
+        "developers of sklearn",
+    ),
     "workers": (with_body("evaluate(workers=4)"), "threads", "workers"),
     "no class": ("def search(evaluate, space, rng): ...", "no-class", "no class"),
     "no call": ("class Walk:\n    def __init__(self): ...", "signature", "is missing"),

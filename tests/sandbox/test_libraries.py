@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sandbox.candidates import candidate
 
+from llamea_gpu.errors import AnswerError
+from llamea_gpu.prompting import admit
 from llamea_gpu.prompting.screening import ALLOWED_MODULES
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.sandbox import Sandbox, launch, preload
@@ -139,6 +144,55 @@ def test_the_libraries_work(run: Run, what: str) -> None:
 def test_what_admission_allows_can_be_imported(run: Run, name: str) -> None:
     trace = run(f"import {name}" if name != "__future__" else "import abc")
     assert (trace.outcome, trace.error) == ("finished", None)
+
+
+def _public_modules() -> Iterator[str]:
+    """All that numpy, scipy and scikit-learn ship under public names and this Python imports."""
+    for root in preload.LIBRARIES:
+        package = importlib.import_module(root)
+        for found in pkgutil.walk_packages(package.__path__, f"{root}.", onerror=lambda _: None):
+            name = found.name
+            parts = name.split(".")
+            if not {"tests", "conftest", "setup"} & set(parts) and not name.count("._"):
+                yield name
+
+
+def _is_admitted(name: str) -> bool:
+    source = f"import {name}\nclass C:\n    def __call__(self, evaluate, space, rng): ...\n"
+    try:
+        admit(source)
+    except AnswerError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("library", preload.LIBRARIES)
+def test_every_module_that_admission_lets_pass_is_there(run: Run, library: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = [n for n in _public_modules() if n.split(".")[0] == library and _is_admitted(n)]
+        names = [name for name in names if _is_importable(name)]
+    assert len(names) > 20
+    body = f"""
+import importlib
+missing = []
+for name in {names}:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        missing.append(name)
+assert not missing, missing
+"""
+    trace = run(body)
+    assert (trace.outcome, trace.error) == ("finished", None)
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except Exception:  # a module for another system, or for a package that is not installed
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", ["torch", "pandas", "sqlite3", "llamea_gpu.tasks", "nothing"])
