@@ -12,7 +12,7 @@ import ast
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llamea_gpu.errors import AnswerError
 from llamea_gpu.prompting.normalise import program_digest
@@ -26,6 +26,7 @@ MAX_DEPTH = 150
 MAX_INTEGER_BITS = 1024
 _MAX_IDEA_CHARS = 200
 _SHOWN_PROBLEMS = 3
+_Classes = Mapping[str, ast.ClassDef]  # of the module, by name
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n\s*\n")
 
 
@@ -51,7 +52,8 @@ def admit(source: str) -> Program:
 def _admit(source: str) -> Program:
     tree = _parse(source)
     problems = list(screen(tree, source))
-    optimizer, shape_problems = _optimizer(tree)
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    optimizer, shape_problems = _optimizer(tree, classes)
     problems += shape_problems
     if optimizer is None or problems:
         clauses = "; ".join(problem.clause for problem in problems[:_SHOWN_PROBLEMS])
@@ -59,7 +61,7 @@ def _admit(source: str) -> Program:
     return Program(
         source=source,
         class_name=optimizer.name,
-        hyperparameters=tuple(_hyperparameters(_method(optimizer, "__init__", tree))),
+        hyperparameters=tuple(_hyperparameters(_method(optimizer, "__init__", classes))),
         idea=_idea(optimizer, tree),
         digest=program_digest(source, optimizer.name),
     )
@@ -121,18 +123,18 @@ def _depth(tree: ast.AST) -> int:
     return depth
 
 
-def _optimizer(tree: ast.Module) -> tuple[ast.ClassDef | None, list[Problem]]:
+def _optimizer(tree: ast.Module, classes: _Classes) -> tuple[ast.ClassDef | None, list[Problem]]:
     """The optimizer class, and what is wrong with its shape.
 
     It is the class whose ``__call__`` takes three arguments. Of several, those that the program
     itself refers to (as a base or a helper) are left aside.
     """
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    if not classes:
+    defined = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    if not defined:
         return None, [Problem("no-class", "the program defines no class at module level")]
-    fitting = [c for c in classes if _takes_three(_method(c, "__call__", tree))]
+    fitting = [c for c in defined if _takes_three(_method(c, "__call__", classes))]
     if not fitting:
-        return None, [_no_call(classes, tree)]
+        return None, [_no_call(defined, classes)]
     if len(fitting) > 1:
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         fitting = [c for c in fitting if c.name not in used] or fitting
@@ -141,21 +143,20 @@ def _optimizer(tree: ast.Module) -> tuple[ast.ClassDef | None, list[Problem]]:
         clause = f"exactly one class may be an optimizer, but {names} all are: keep one"
         return None, [Problem("ambiguous-class", clause)]
     optimizer = fitting[0]
-    problems = [*_call_problems(optimizer, tree), *_constructor_problems(optimizer, tree)]
+    problems = [*_call_problems(optimizer, classes), *_constructor_problems(optimizer, classes)]
     return optimizer, problems
 
 
-def _no_call(classes: list[ast.ClassDef], tree: ast.Module) -> Problem:
-    called = next((c for c in classes if _method(c, "__call__", tree)), None)
-    name = (called or classes[-1]).name
+def _no_call(defined: list[ast.ClassDef], classes: _Classes) -> Problem:
+    called = next((c for c in defined if _method(c, "__call__", classes)), None)
+    name = (called or defined[-1]).name
     got = "has another signature" if called else "is missing"
     clause = f"class {name} needs __call__(self, evaluate, space, rng), but its __call__ {got}"
     return Problem("signature", clause)
 
 
-def _method(owner: ast.ClassDef, name: str, tree: ast.Module) -> ast.FunctionDef | None:
+def _method(owner: ast.ClassDef, name: str, classes: _Classes) -> ast.FunctionDef | None:
     """The method ``name`` of ``owner``, or the one it inherits from classes of this module."""
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     pending, seen = [owner], {owner.name}
     while pending:
         current = pending.pop()
@@ -178,8 +179,8 @@ def _takes_three(method: ast.FunctionDef | None) -> bool:
     return required <= 3 and enough and None not in method.args.kw_defaults
 
 
-def _call_problems(optimizer: ast.ClassDef, tree: ast.Module) -> Iterator[Problem]:
-    method = _method(optimizer, "__call__", tree)
+def _call_problems(optimizer: ast.ClassDef, classes: _Classes) -> Iterator[Problem]:
+    method = _method(optimizer, "__call__", classes)
     pending: list[ast.AST] = list(method.body) if method else []
     while pending:
         node = pending.pop()
@@ -190,14 +191,20 @@ def _call_problems(optimizer: ast.ClassDef, tree: ast.Module) -> Iterator[Proble
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _constructor_problems(optimizer: ast.ClassDef, tree: ast.Module) -> Iterator[Problem]:
-    method = _method(optimizer, "__init__", tree)
+def _constructor_problems(optimizer: ast.ClassDef, classes: _Classes) -> Iterator[Problem]:
+    method = _method(optimizer, "__init__", classes)
     if method is None:
         return
     arguments = method.args
     if arguments.vararg or arguments.kwarg:
         clause = f"line {method.lineno}: __init__ must name every hyperparameter, without * or **"
         yield Problem("no-defaults", clause)
+    if arguments.posonlyargs[1:]:
+        names = ", ".join(argument.arg for argument in arguments.posonlyargs[1:])
+        clause = (
+            f"line {method.lineno}: hyperparameters are passed by name, but the / after {names}"
+        )
+        yield Problem("signature", f"{clause} in __init__ forbids that: leave it out")
     positional = [*arguments.posonlyargs, *arguments.args][1:]
     bare = positional[: max(0, len(positional) - len(arguments.defaults))]
     bare += [

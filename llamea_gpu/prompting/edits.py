@@ -26,6 +26,8 @@ _SEARCH = re.compile(r" {0,3}<{5,9} ?SEARCH\s*", re.IGNORECASE)
 _DIVIDER = re.compile(r" {0,3}={5,9}\s*")
 _REPLACE = re.compile(r" {0,3}>{5,9} ?REPLACE\s*", re.IGNORECASE)
 _SHOWN_CHARS = 80
+# Each block is looked for in the whole program; more of them are a rewrite.
+MAX_EDITS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def parse_edits(text: str) -> tuple[Edit, ...]:
 
     Raises:
         AnswerError: "truncated" when the last block never ends, "malformed-edit" when a marker is
-            missing inside, "no-edits" when there is no block.
+            missing inside, "too-long" for too many blocks, "no-edits" when there is none.
     """
     edits: list[Edit] = []
     search: list[str] | None = None
@@ -62,6 +64,12 @@ def parse_edits(text: str) -> tuple[Edit, ...]:
             if replace is None:
                 raise _malformed(len(edits) + 1, "no ======= line before its REPLACE marker")
             edits.append(Edit(tuple(search), tuple(replace)))
+            if len(edits) > MAX_EDITS:
+                raise AnswerError(
+                    "too-long",
+                    f"An answer may have {MAX_EDITS} SEARCH/REPLACE blocks at most: change less, "
+                    f"or write the whole class in one fenced block.",
+                )
             search = replace = None
         elif replace is not None:
             replace.append(line)

@@ -118,10 +118,20 @@ def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 
 def _defaults(node: ast.ClassDef) -> dict[str, Hyperparameter]:
-    """Numeric defaults of ``__init__``, by name."""
+    """Numeric defaults of ``__init__``, by name.
+
+    Raises:
+        SearcherError: a hyperparameter can only be passed by position.
+    """
     init = _method(node, "__init__")
     if init is None:
         return {}
+    if init.args.posonlyargs[1:]:
+        names = ", ".join(argument.arg for argument in init.args.posonlyargs[1:])
+        raise SearcherError(
+            f"hyperparameters must be passable by name, but the / after {names} in "
+            f"{node.name}.__init__ forbids that: leave it out"
+        )
     positional = [*init.args.posonlyargs, *init.args.args]
     pairs: list[tuple[ast.arg, ast.expr | None]] = list(
         zip(

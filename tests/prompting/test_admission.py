@@ -137,6 +137,7 @@ ALLOWED = {
         "x: Undefined = 1", "from __future__ import annotations\ndef f(a: Missing) -> None: ..."
     ),
     "a seeded generator": with_body("np.random.default_rng(3)", "import numpy as np"),
+    "self by position only": with_body("pass", init="def __init__(self, /, m=1): ..."),
     "one worker": with_body("evaluate(workers=1), evaluate(workers=None)"),
     "jobs, which run one by one": with_body("evaluate(n_jobs=-1)"),
     "an odd escape": with_body(r"return '\d'"),
@@ -230,6 +231,11 @@ REFUSED = {
         "developers of sklearn",
     ),
     "workers": (with_body("evaluate(workers=4)"), "threads", "workers"),
+    "hyperparameters by position only": (
+        with_body("pass", init="def __init__(self, m=1, /, n=2): ..."),
+        "signature",
+        "hyperparameters are passed by name, but the / after m",
+    ),
     "no class": ("def search(evaluate, space, rng): ...", "no-class", "no class"),
     "no call": ("class Walk:\n    def __init__(self): ...", "signature", "is missing"),
     "two arguments": (

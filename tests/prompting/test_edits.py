@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamea_gpu.errors import AnswerError
-from llamea_gpu.prompting.edits import Edit, apply_edits, parse_edits
+from llamea_gpu.prompting.edits import MAX_EDITS, Edit, apply_edits, parse_edits
 
 SOURCE = """class Walk:
     def __init__(self, step=1):
@@ -107,6 +107,11 @@ def test_an_exact_match_wins_over_a_tolerant_one():
     assert apply_edits(source, [Edit(("a = 1",), ("a = 3",))]) == "if x:\n    a = 1\na = 3\n"
 
 
+def test_the_most_blocks_are_read():
+    blocks = "\n".join([block("x", "y")] * MAX_EDITS)
+    assert len(parse_edits(blocks)) == MAX_EDITS
+
+
 MALFORMED = {
     "no divider": ("<<<<<<< SEARCH\nx\n>>>>>>> REPLACE", "malformed-edit"),
     "nested": (
@@ -116,6 +121,7 @@ MALFORMED = {
     "empty search": (block("  ", "x"), "malformed-edit"),
     "no end": ("<<<<<<< SEARCH\nx\n=======\ny", "truncated"),
     "no divider, no end": ("<<<<<<< SEARCH\nx", "truncated"),
+    "too many": ("\n".join([block("x", "y")] * (MAX_EDITS + 1)), "too-long"),
     "no block": ("nothing to change", "no-edits"),
     "no change": (block("        self.step = step", "        self.step = step"), "unchanged"),
 }

@@ -98,3 +98,12 @@ def test_files_without_an_optimizer_are_refused(tmp_path: Path, source: bytes) -
     path.write_bytes(source)
     with pytest.raises(SearcherError):
         resolve(str(path))
+
+
+def test_hyperparameters_by_position_only_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "class A:\n def __init__(self, m=1, /): ...\n def __call__(self, e, s, r): ...\n"
+    )
+    with pytest.raises(SearcherError, match=r"the / after m in A.__init__"):
+        resolve(str(path))
