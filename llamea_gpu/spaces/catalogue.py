@@ -16,6 +16,7 @@ from pathlib import Path
 from llamea_gpu import toml
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.recording import Recording
 
 SPLITS = ("train", "validation", "test")
@@ -67,9 +68,11 @@ def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
         SpaceFormatError: the file cannot be imported.
     """
     path = Path(spec)
-    if not path.is_file():
-        path = _find(spec, search_path).path
-    return load_file(path)
+    try:
+        exists = path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        exists = False
+    return load_file(path if exists else _find(spec, search_path).path)
 
 
 def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
@@ -86,15 +89,16 @@ def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[
         held = [entry.name for entry in list_spaces(search_path) if entry.split == spec]
         if not held:
             raise UnknownSpaceError(
-                f"a split must hold spaces, but no space is in {spec!r}: 'spaces list' shows the "
-                f"splits; name spaces one by one instead"
+                f"a split must hold spaces, but no space is in {quoted(spec)}: 'spaces list' "
+                f"shows the splits; name spaces one by one instead"
             )
         names += held
     recordings = [load_space(name, search_path) for name in names]
     found = [recording.info.name for recording in recordings]
     if not found or len(set(found)) < len(found):
         raise UnknownSpaceError(
-            f"spaces must be at least one, and each named once, but {list(specs)} gives {found}"
+            f"spaces must be at least one, and each named once, but "
+            f"{quoted(list(specs))} gives {quoted(found)}"
         )
     return recordings
 
@@ -125,7 +129,7 @@ def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
     hint = f"did you mean {' or '.join(close)}?" if close else "'spaces list' shows what there is"
     raise UnknownSpaceError(
         f"a space must be the name of one that ships or lies on the search path, or the path of "
-        f"a file, but got {spec!r}: {hint}"
+        f"a file, but got {quoted(spec)}: {hint}"
     )
 
 
@@ -145,19 +149,28 @@ def _read_splits(folder: Path) -> Mapping[str, str]:
         return {}
     try:
         document = toml.loads(path.read_text(encoding="utf-8"))
-    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:400]
         raise SpaceFormatError(
-            path, "the whole file", f"malformed TOML ({error})", "Mend it."
+            path, "the whole file", f"malformed TOML ({problem})", "Mend it."
         ) from error
+    spaces = document.get("spaces", {})
+    if not isinstance(spaces, dict):
+        raise SpaceFormatError(
+            path,
+            "spaces",
+            f"must be a table, but is {quoted(spaces)}",
+            'Write [spaces."NAME"] and split = "train".',
+        )
     splits = {}
-    for name, entry in document.get("spaces", {}).items():
+    for name, entry in spaces.items():
         split = entry.get("split") if isinstance(entry, dict) else None
         if split not in SPLITS:
             raise SpaceFormatError(
                 path,
-                f"spaces.{name}",
-                f"split must be one of {SPLITS}, but is {split!r}",
-                f'Write [spaces."{name}"] and split = "train".',
+                f"spaces.{shortened(name)}",
+                f"split must be one of {SPLITS}, but is {quoted(split)}",
+                'Write [spaces."NAME"] and split = "train".',
             )
         splits[name] = split
     return splits

@@ -21,6 +21,7 @@ from typing import Any
 
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.parameters import Value
+from llamea_gpu.spaces.quoting import quoted
 
 # Characters; the longest public constraint has about 150. Python 3.10's own parser overflows the
 # C stack on chains of 100,000 operators, so longer texts are parsed only if they are flat lists.
@@ -106,8 +107,8 @@ class Constraint:
             return True
         except (TypeError, ValueError, OverflowError) as error:
             raise ExpressionError(
-                f"the constraint {self.expression!r} must be computable for every configuration, "
-                f"but got: {error}"
+                f"the constraint {quoted(self.expression)} must be computable for every "
+                f"configuration, but got: {error}"
             ) from error
 
 
@@ -155,7 +156,7 @@ def _parse(text: str) -> ast.expr:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(
-            f"{text[:80]!r} must be one Python expression, but it is not: {error}"
+            f"{text[:80]!r} must be one Python expression, but it is not: {str(error)[:200]}"
         ) from error
 
 
@@ -193,7 +194,7 @@ class _Compiler:
     def _operands(self, node: ast.expr) -> Sequence[ast.expr]:
         """The node's sub-expressions; raises for a node outside the whitelist."""
         if isinstance(node, ast.Name) and node.id not in self._names:
-            raise self._refuse(f"mentions {node.id!r}, which is no parameter of the space")
+            raise self._refuse(f"mentions {quoted(node.id)}, which is no parameter of the space")
         if isinstance(node, ast.Name) or _is_allowed_constant(node):
             return ()
         if isinstance(node, ast.BoolOp):
@@ -217,7 +218,7 @@ class _Compiler:
     def _refuse(self, why: str) -> ExpressionError:
         return ExpressionError(
             f"a constraint may hold arithmetic, comparisons, and/or/not, parameters and "
-            f"{'/'.join(_FUNCTIONS)}, but {self._expression!r} {why}"
+            f"{'/'.join(_FUNCTIONS)}, but {quoted(self._expression)} {why}"
         )
 
 
@@ -259,14 +260,14 @@ def _arithmetic(kind: type[ast.operator], left: _Evaluate, right: _Evaluate) -> 
     def evaluate(configuration: Mapping[str, Value]) -> Any:
         a, b = left(configuration), right(configuration)
         if not isinstance(a, int | float) or not isinstance(b, int | float):
-            raise TypeError(f"arithmetic needs numbers, but got {a!r} and {b!r}")
+            raise TypeError(f"arithmetic needs numbers, but got {quoted(a)} and {quoted(b)}")
         if growing and abs(b) > _MAX_BITS:
-            raise OverflowError(f"an exponent of {b!r} is too large")
+            raise OverflowError(f"an exponent of {quoted(b)} is too large")
         result = operate(a, b)
         if isinstance(result, int) and result.bit_length() > _MAX_BITS:
             raise OverflowError(f"a number grew beyond {_MAX_BITS} bits")
         if isinstance(result, complex):
-            raise ValueError(f"{a!r} ** {b!r} is not a real number")
+            raise ValueError(f"{quoted(a)} ** {quoted(b)} is not a real number")
         return result
 
     return evaluate

@@ -14,19 +14,29 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.quoting import quoted
 
 Value = int | float | str | bool | None
 
+MAX_PARAMETERS = 1_024
+_MAX_BITS = 1_024  # of an integer value: no double holds more
+
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names as a tuple; SpaceError unless they are distinct non-empty strings."""
+    """Names as a tuple; SpaceError unless they are 1 to 1,024 distinct non-empty strings."""
     checked = tuple(names)
     if not checked:
         raise SpaceError("a search space must have at least one parameter")
-    if not all(isinstance(name, str) and name for name in checked):
-        raise SpaceError(f"parameter names must be non-empty strings, but got {checked!r}")
+    if len(checked) > MAX_PARAMETERS:
+        raise SpaceError(
+            f"a search space must have at most {MAX_PARAMETERS} parameters, but got {len(checked)}"
+        )
+    if not all(isinstance(name, str) and name and is_text(name) for name in checked):
+        raise SpaceError(
+            f"parameter names must be non-empty strings of UTF-8 text, but got {quoted(checked)}"
+        )
     if len(set(checked)) != len(checked):
-        raise SpaceError(f"parameter names must be distinct, but got {checked!r}")
+        raise SpaceError(f"parameter names must be distinct, but got {quoted(checked)}")
     return checked
 
 
@@ -34,15 +44,15 @@ def checked_values(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
     """Values as a tuple of Python scalars; SpaceError unless distinct and of the right types."""
     checked = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
     for value in checked:
-        finite = not isinstance(value, float) or math.isfinite(value)
-        if not isinstance(value, int | float | str | bool | None) or not finite:
+        if not _is_value(value):
             raise SpaceError(
-                f"values must be finite numbers, strings, bools or None, but {name!r} has {value!r}"
+                f"values must be finite numbers, strings of UTF-8 text, bools or None and "
+                f"integers of at most {_MAX_BITS} bits, but {quoted(name)} has {quoted(value)}"
             )
     if not checked or len(set(checked)) != len(checked):
         raise SpaceError(
             f"a parameter must have at least one value and all distinct (1, 1.0 and True are "
-            f"equal), but {name!r} has {_shortened(checked)}"
+            f"equal), but {quoted(name)} has {quoted(checked)}"
         )
     return checked
 
@@ -60,10 +70,26 @@ def radix_weights(cardinalities: Sequence[int]) -> npt.NDArray[np.int64] | None:
     """Weights that turn a row of indices into one integer, or None when it would not fit."""
     if math.prod(cardinalities) >= 1 << 62:
         return None
-    weights = [math.prod(cardinalities[j + 1 :]) for j in range(len(cardinalities))]
-    return np.array(weights, dtype=np.int64)
+    weights = np.ones(len(cardinalities), dtype=np.int64)
+    for j in range(len(cardinalities) - 1, 0, -1):
+        weights[j - 1] = weights[j] * cardinalities[j]
+    return weights
 
 
-def _shortened(values: Sequence[Value], limit: int = 200) -> str:
-    text = repr(list(values))
-    return text if len(text) <= limit else text[:limit] + "…"
+def is_text(string: str) -> bool:
+    """Whether it can be written as UTF-8: lone surrogates cannot."""
+    try:
+        string.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, str):
+        return is_text(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() <= _MAX_BITS
+    return value is None

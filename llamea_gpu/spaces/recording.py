@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.parameters import is_text
+from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.space import SearchSpace, Value
 
 STATUSES: tuple[str, ...] = (
@@ -24,6 +26,9 @@ STATUSES: tuple[str, ...] = (
     "timeout",
     "error",
 )
+
+
+MAX_WORKERS = 999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,14 @@ class RecordingInfo:
     def __post_init__(self) -> None:
         if not self.name:
             raise SpaceError("a recording must have a name, but got an empty one")
-        if self.parallel_workers < 1:
+        texts = (self.name, self.kernel, self.device, self.framework, self.kernel_source)
+        if not all(map(is_text, texts)):
+            raise SpaceError(f"names and sources must be UTF-8 text, but {quoted(texts)} are not")
+        workers = self.parallel_workers
+        if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
             raise SpaceError(
-                f"parallel_workers >= 1 must hold, but got {self.parallel_workers} ({self.name})"
+                f"parallel_workers >= 1 and <= {MAX_WORKERS} must hold for an integer, but "
+                f"got {quoted(workers)} ({shortened(self.name)})"
             )
 
 
@@ -136,7 +146,7 @@ class Recording:
             if column.shape != (space.size,):
                 raise SpaceError(
                     f"{name} must have one entry a configuration ({space.size}), but has shape "
-                    f"{column.shape} ({info.name})"
+                    f"{column.shape} ({shortened(info.name)})"
                 )
         source = np.empty(space.size, dtype=np.int64)  # row of the space -> row given
         source[space.rows(configurations)] = np.arange(space.size)
@@ -164,11 +174,13 @@ class Recording:
         if given.shape != (self.space.size,):
             raise SpaceError(
                 f"{name} must have one entry a configuration ({self.space.size}), but has shape "
-                f"{given.shape} ({self.info.name})"
+                f"{given.shape} ({shortened(self.info.name)})"
             )
         array = given.astype(dtype)
         if not np.array_equal(array, given, equal_nan=array.dtype.kind == "f"):
-            raise SpaceError(f"{name} must fit {np.dtype(dtype)}, but does not ({self.info.name})")
+            raise SpaceError(
+                f"{name} must fit {np.dtype(dtype)}, but does not ({shortened(self.info.name)})"
+            )
         array.setflags(write=False)
         return array
 
@@ -177,6 +189,7 @@ class Recording:
         if len(bad):
             row = int(bad[0])
             raise SpaceError(
-                f"{name} must be {rule}, but {self.info.name} has {getattr(self, name)[row]} "
-                f"(status {self.status[row]}) for {len(bad)} configurations, first row {row}"
+                f"{name} must be {rule}, but {shortened(self.info.name)} has "
+                f"{getattr(self, name)[row]} (status {self.status[row]}) for {len(bad)} "
+                f"configurations, first row {row}"
             )

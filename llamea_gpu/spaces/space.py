@@ -28,6 +28,7 @@ from llamea_gpu.spaces.parameters import (
     is_ordinal,
     radix_weights,
 )
+from llamea_gpu.spaces.quoting import quoted
 
 __all__ = ["Configuration", "NeighborKind", "SearchSpace", "SpaceView", "Value"]
 
@@ -221,7 +222,12 @@ class SearchSpace:
         row = self.row(configuration)
         if row >= 0:
             return row
-        target = self._checked_target(configuration)
+        # Clipped: beyond the range distances only grow, until doubles tell them apart no more. A
+        # categorical index out of range equals no value, and must not come to equal one.
+        beyond = (~np.array(self.ordinal)).astype(np.int64)
+        target = np.clip(
+            self._checked_target(configuration), -beyond, np.array(self.cardinalities) - 1 + beyond
+        )
         distance = np.zeros(self.size)
         for j, cardinality in enumerate(self.cardinalities):
             if cardinality == 1:
@@ -238,8 +244,17 @@ class SearchSpace:
     # -- other views ------------------------------------------------------------------------
 
     def encode(self, configurations: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Indices scaled to [0, 1]: (n, d) float64, index/(values - 1), 0 for a single value."""
-        array = np.asarray(configurations, dtype=np.float64).reshape(-1, self.dimension)
+        """Indices scaled to [0, 1]: (n, d) float64, index/(values - 1), 0 for a single value.
+
+        Raises:
+            ValueError: not (n, d) indices, nor one configuration of d, nor empty.
+        """
+        array = np.asarray(configurations, dtype=np.float64)
+        if array.size and array.shape[-1:] != (self.dimension,):
+            raise ValueError(
+                f"encode needs (n, {self.dimension}) indices, but got shape {array.shape}"
+            )
+        array = array.reshape(-1, self.dimension)
         scaled: npt.NDArray[np.float64] = array / np.maximum(np.array(self.cardinalities) - 1, 1)
         return scaled
 
@@ -335,7 +350,7 @@ class SearchSpace:
         if outside.any():
             row, j = (int(i) for i in np.argwhere(outside)[0])
             raise SpaceError(
-                f"0 <= index < {self.cardinalities[j]} must hold for {self.names[j]!r}, but "
+                f"0 <= index < {self.cardinalities[j]} must hold for {quoted(self.names[j])}, but "
                 f"configuration {row} has {array[row, j]}"
             )
         return array.astype(np.min_scalar_type(max(self.cardinalities) - 1))
@@ -347,7 +362,8 @@ class SearchSpace:
         if len(repeated):
             example = self.value_dict(array[repeated[0]].tolist())
             raise SpaceError(
-                f"configurations must be distinct, but {len(repeated)} are repeated, e.g. {example}"
+                f"configurations must be distinct, but {len(repeated)} are repeated, e.g. "
+                f"{quoted(example)}"
             )
 
     def _checked_target(self, configuration: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -358,7 +374,7 @@ class SearchSpace:
         if target.shape != (self.dimension,) or not np.isfinite(target).all():
             raise SpaceError(
                 f"a configuration to repair must be {self.dimension} finite numbers, but got "
-                f"{configuration!r}"
+                f"{quoted(configuration)}"
             )
         return target
 
@@ -405,7 +421,8 @@ class SpaceView:
         row = space.row(config)
         if row < 0:
             raise ValueError(
-                f"neighbors needs a valid configuration, but got {config!r}: use repair() first"
+                f"neighbors needs a valid configuration, but got {quoted(config)}: use repair() "
+                f"first"
             )
         if kind not in _KINDS:
             raise ValueError(f"kind must be one of {_KINDS}, but got {kind!r}")

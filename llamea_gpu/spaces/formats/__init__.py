@@ -10,8 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args
 
-from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
-from llamea_gpu.spaces.formats._base import Reader, read_head, read_text, write_atomically
+from llamea_gpu.errors import SpaceError, SpaceFormatError
+from llamea_gpu.spaces.formats._base import (
+    Reader,
+    open_file,
+    read_head,
+    read_text,
+    write_atomically,
+)
 from llamea_gpu.spaces.recording import Recording
 
 ExportFormat = Literal["native", "t4", "kernel-tuner"]
@@ -85,13 +91,8 @@ def takes_t1(path: Path) -> bool:
 
 
 def _is_parquet(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
-    except OSError as error:
-        raise UnknownSpaceError(
-            f"a recording must be a readable file, but {path} is not: {error.strerror}"
-        ) from error
+    with open_file(path) as file:
+        return file.read(4) == b"PAR1"
 
 
 def _reader(path: Path) -> Reader:

@@ -1,8 +1,9 @@
 """What every file format shares: bounded reading, positions in errors, rows to recordings.
 
-Files come from strangers. Reading bounds the memory it takes, nothing is ever evaluated or
-unpickled, and a file either becomes a whole recording or a :class:`SpaceFormatError` that names
-the file, the position, the problem and the remedy.
+Files come from strangers. Text is bounded in bytes, and in the arrays, objects, values and lines
+that it can turn into, before it is parsed; nothing is ever evaluated or unpickled; and a file
+either becomes a whole recording or a :class:`SpaceFormatError` that names the file, the position,
+the problem and the remedy.
 """
 
 from __future__ import annotations
@@ -10,20 +11,31 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
+import secrets
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
+from llamea_gpu.spaces.parameters import checked_names
+from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
 # The largest public recording (117,000 configurations) is 0.4 GB of JSON text.
 MAX_TEXT_BYTES = 1 << 30
 MAX_ROWS = 4_000_000
+# Public recordings have an array or object every 25 bytes at the most, usually every 250, and a
+# comma every 8. Far more of them than that in 1 GiB would take many times the text's own memory.
+_MAX_CONTAINERS = 8_000_000
+_MAX_SEPARATORS = 40_000_000  # commas, and line breaks
+_MAX_DEPTH = 100
+# Recordings shrink to a fifth or a tenth under gzip; beyond the floor, far more is a bomb.
+_MAX_RATIO = 200
+_RATIO_FLOOR = 1 << 24
 _CHUNK = 1 << 20
 _HEAD = 1 << 16
 _T = TypeVar("_T")
@@ -49,19 +61,67 @@ class Reader(Protocol):
 
 
 def read_text(path: Path) -> str:
-    """A file's text, decompressed when it is gzip, at most 1 GiB.
+    """A file's text, decompressed when it is gzip, at most 1 GiB (see :func:`decoded`).
 
     Raises:
         UnknownSpaceError: there is no such file.
-        SpaceFormatError: gzip that ends early or is damaged, too much text, or not UTF-8.
+        SpaceFormatError: gzip that ends early, is damaged or swells without measure, too much
+            text, or not UTF-8.
     """
-    data = b"".join(_bounded(path, _text_chunks(path)))
+    return decoded(path, b"".join(_bounded(path, _text_chunks(path))))
+
+
+def decoded(path: Path, data: bytes, within: str = "") -> str:
+    """UTF-8 text that will not grow beyond measure when it is parsed.
+
+    Raises:
+        SpaceFormatError: not UTF-8; more than 8 million arrays and objects, or more than 40
+            million commas or lines.
+    """
+    counts = (
+        ("arrays and objects", data.count(b"[") + data.count(b"{"), _MAX_CONTAINERS),
+        ("commas", data.count(b","), _MAX_SEPARATORS),
+        ("lines", data.count(b"\n"), _MAX_SEPARATORS),
+    )
+    for what, count, limit in counts:
+        if count > limit:
+            raise SpaceFormatError(
+                path,
+                within or "the whole file",
+                f"a recording may hold at most {limit} {what}, but this has {count}",
+                "Split it, or convert it to the native format elsewhere.",
+            )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SpaceFormatError(
-            path, f"byte {error.start}", "not UTF-8 text", "Convert it with 'iconv -t UTF-8'."
+            path,
+            f"{within}, byte {error.start}".removeprefix(", "),
+            "not UTF-8 text",
+            "Convert it with 'iconv -t UTF-8'.",
         ) from error
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """A regular file opened for reading: a pipe or a device could block or never end.
+
+    Raises:
+        UnknownSpaceError: there is no such file, or it cannot be read.
+    """
+    rule = "a recording must be a readable file, but"
+    name = str(path) if len(str(path)) <= 1000 else quoted(str(path))
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UnknownSpaceError(
+                f"{rule} {name} is a directory, pipe or device: give a regular file"
+            )
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise UnknownSpaceError(f"{rule} {name} is not: {error.strerror}") from error
+    except ValueError as error:  # a NUL character in the path
+        raise UnknownSpaceError(f"{rule} {quoted(str(path))} is not: {error}") from error
 
 
 def read_head(path: Path) -> str:
@@ -84,14 +144,19 @@ def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise _RepeatedKeyError(twice)
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    raise _RepeatedKeyError(key)
+                seen.add(key)
         return made
 
     prefix = f"{within}, " if within else ""
     try:
-        return json.loads(text, object_pairs_hook=distinct)
+        document = json.loads(text, object_pairs_hook=distinct)
+        if _deeper_than(document, _MAX_DEPTH):
+            raise RecursionError
+        return document
     except json.JSONDecodeError as error:
         position = f"{prefix}line {line + error.lineno - 1} column {error.colno}"
         ended = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
@@ -101,7 +166,7 @@ def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
     except _RepeatedKeyError as error:
         raise SpaceFormatError(
             path,
-            f"{prefix}key {error.args[0]!r}",
+            f"{prefix}key {quoted(error.args[0])}",
             "appears twice in one object",
             "Keep one of the two entries.",
         ) from error
@@ -167,10 +232,10 @@ class Fields:
 
     def _typed(self, key: str, kind: type[_T], described: str) -> _T:
         if key not in self._mapping:
-            raise self.error(f"{key!r} is missing")
+            raise self.error(f"{quoted(key)} is missing")
         value: object = self._mapping[key]
         if not isinstance(value, kind):
-            raise self.error(f"{key!r} must be {described}, but is {_kind(value)}")
+            raise self.error(f"{quoted(key)} must be {described}, but is {_kind(value)}")
         return value
 
 
@@ -179,7 +244,8 @@ class RowCollector:
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self.path = path
-        self._names = tuple(names)
+        with format_errors(path, "the parameters"):
+            self._names = checked_names(names)
         self._positions: list[str] = []
         self._configurations: list[tuple[Value, ...]] = []
         self._columns: list[tuple[float, float, float, int]] = []
@@ -202,12 +268,12 @@ class RowCollector:
             row = tuple([configuration[name] for name in self._names])
             hash(row)
         except KeyError as error:
-            raise fields.error(f"the parameter {error.args[0]!r} has no value") from None
+            raise fields.error(f"the parameter {quoted(error.args[0])} has no value") from None
         except TypeError:
             raise fields.error("a parameter's value is a list or an object") from None
         if len(configuration) > len(self._names):
             extra = sorted(set(configuration) - set(self._names))
-            raise fields.error(f"has parameters that the space does not have: {extra}")
+            raise fields.error(f"has parameters that the space does not have: {quoted(extra)}")
         self._positions.append(fields.position)
         self._configurations.append(row)
         self._columns.append((time_ms, *seconds, STATUSES.index(status)))
@@ -237,7 +303,7 @@ class RowCollector:
                     raise SpaceFormatError(
                         self.path,
                         position,
-                        f"{name} = {value!r} is not among the declared values",
+                        f"{shortened(name)} = {quoted(value)} is not among the declared values",
                         "Declare it or leave the configuration out.",
                     )
         raise AssertionError("a value was missing a moment ago")
@@ -319,15 +385,18 @@ def default_name(path: Path) -> str:
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Created as any file is, so that the umask decides who may read it.
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
-        write(Path(temporary))
-        os.chmod(temporary, 0o644)
+        write(temporary)
+        os.fsync(handle)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 class _RepeatedKeyError(Exception):
@@ -335,8 +404,22 @@ class _RepeatedKeyError(Exception):
 
 
 def _kind(value: object) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '…'}"
+    return f"{type(value).__name__} {quoted(value)}"
+
+
+def _deeper_than(document: object, limit: int) -> bool:
+    """Whether arrays and objects nest more than ``limit`` levels deep; level by level."""
+    level = [document] if isinstance(document, list | dict) else []
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, list | dict)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -355,16 +438,11 @@ def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _text_chunks(path: Path) -> Iterator[bytes]:
     """A file's bytes in pieces, decompressed when it is gzip."""
-    try:
-        with path.open("rb") as file:
-            compressed = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            chunks = iter(lambda: file.read(_CHUNK), b"")
-            yield from _inflate(path, chunks) if compressed else chunks
-    except OSError as error:
-        raise UnknownSpaceError(
-            f"a recording must be a readable file, but {path} is not: {error.strerror}"
-        ) from error
+    with open_file(path) as file:
+        compressed = file.read(2) == _GZIP_MAGIC
+        file.seek(0)
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        yield from _inflate(path, chunks) if compressed else chunks
 
 
 def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -388,6 +466,13 @@ def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
             read += len(chunk) - len(remaining)
             made += len(piece)
             chunk = remaining
+            if made > max(_RATIO_FLOOR, _MAX_RATIO * read):
+                raise SpaceFormatError(
+                    path,
+                    f"compressed byte {read}, text byte {made}",
+                    f"gzip data that swell more than {_MAX_RATIO}-fold are no recording",
+                    "Get the file again, or decompress it yourself.",
+                )
             yield piece
     if not inflater.eof:
         raise SpaceFormatError(

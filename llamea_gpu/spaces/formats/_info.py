@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamea_gpu.spaces.formats._base import Fields, as_number, format_errors
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import RecordingInfo
 from llamea_gpu.spaces.space import Value
 
@@ -39,7 +40,7 @@ def info_from_json(fields: Fields, name: str | None) -> RecordingInfo:
         raise fields.error("'arguments' must be an array of objects")
     workers = fields.get("parallel_workers")
     if not isinstance(workers, int) or isinstance(workers, bool):
-        raise fields.error(f"'parallel_workers' must be a whole number, but is {workers!r}")
+        raise fields.error(f"'parallel_workers' must be a whole number, but is {quoted(workers)}")
     if not isinstance(fields.get("exhaustive"), bool):
         raise fields.error("'exhaustive' must be true or false")
     with format_errors(fields.path, fields.position):

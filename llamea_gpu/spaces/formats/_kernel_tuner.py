@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llamea_gpu.spaces.formats._base import Fields
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES
 
 # Kernel Tuner's error classes, written as text where a time would stand.
@@ -33,5 +34,7 @@ def exact_status(fields: Fields, status: str) -> str:
     if noted is None:
         return status
     if noted not in STATUSES or (noted == "ok") != (status == "ok"):
-        raise fields.error(f"{STATUS_KEY!r} must be a status that fits {status!r}, not {noted!r}")
+        raise fields.error(
+            f"{STATUS_KEY!r} must be a status that fits {status!r}, not {quoted(noted)}"
+        )
     return str(noted)

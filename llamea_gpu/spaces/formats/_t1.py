@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamea_gpu.errors import SpaceFormatError
+from llamea_gpu.errors import SpaceError, SpaceFormatError
 from llamea_gpu.spaces.constraints import Constraint, parse_constraint, parse_values
 from llamea_gpu.spaces.formats._base import (
     Fields,
@@ -28,10 +28,15 @@ from llamea_gpu.spaces.formats._base import (
     read_text,
 )
 from llamea_gpu.spaces.parameters import checked_names, checked_values
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.space import Value
 
-# Constraints over more combinations than this, all told, are only checked on the measured rows.
+# Constraints over more combinations than this, all told, are only checked on the measured rows;
+# the second bound is of combinations times characters of the constraint, for the time they take.
 _MAX_TABULATED = 2_000_000
+_MAX_TABULATION_WORK = 100_000_000
+# More rows times characters than this (about a minute) are not checked at all.
+_MAX_ROW_WORK = 400_000_000
 # More combinations of constrained parameters than this (64 MB) are not counted.
 _MAX_PRODUCT = 1 << 26
 
@@ -97,7 +102,7 @@ def check_coverage(rows: RowCollector, t1: T1) -> tuple[bool, tuple[str, ...]]:
     Raises:
         SpaceFormatError: a row has a value that the T1 file lacks, or breaks a constraint.
     """
-    indices = np.array(rows.indices(t1.values))
+    indices = np.array(rows.indices(t1.values), dtype=np.int64).reshape(-1, len(t1.names))
     with format_errors(t1.path, "Conditions"):
         valid, broken = _count_valid(t1, indices)
         if broken is not None:
@@ -106,7 +111,7 @@ def check_coverage(rows: RowCollector, t1: T1) -> tuple[bool, tuple[str, ...]]:
             raise SpaceFormatError(
                 rows.path,
                 rows.position(broken),
-                f"breaks the constraint {constraint.expression!r} of {t1.path}",
+                f"breaks the constraint {quoted(constraint.expression)} of {t1.path}",
                 "Give the T1 file that belongs to these measurements.",
             )
     if valid is None:
@@ -127,25 +132,33 @@ def _count_valid(t1: T1, rows: npt.NDArray[np.int64]) -> tuple[int | None, int |
     mentioned = {name for constraint in t1.constraints for name in constraint.parameters}
     width = {name: len(vs) for name, vs in zip(t1.names, t1.values, strict=True)}
     countable = math.prod(width[name] for name in mentioned) <= _MAX_PRODUCT
-    valid = np.ones((1,) * len(cardinalities), dtype=np.bool_)
+    # An axis a parameter, but not for single values: numpy has 32 or 64 axes at most.
+    wide = [j for j, n in enumerate(t1.names) if n in mentioned and cardinalities[j] > 1]
+    valid = np.ones((), dtype=np.bool_)
     holds = np.ones(len(rows), dtype=np.bool_)
-    tabulated = 0
+    tabulated = work = row_work = 0
     for constraint in t1.constraints:
-        axes = [t1.names.index(name) for name in constraint.parameters]
-        shape = [c if j in axes else 1 for j, c in enumerate(cardinalities)]
-        tabulated += math.prod(shape)
-        if tabulated <= _MAX_TABULATED:
-            table = _tabulate(t1, constraint, axes).reshape(shape)
-            holds &= table[tuple(rows[:, j] if j in axes else 0 for j in range(len(shape)))]
-            valid = valid & table if countable else valid
-        else:
-            countable = False
-            holds &= [constraint.holds(_named(t1, row)) for row in rows.tolist()]
+        parameters = [t1.names.index(name) for name in constraint.parameters]
+        axes = [j for j in parameters if cardinalities[j] > 1]
+        combinations = math.prod(cardinalities[j] for j in axes)
+        tabulated += combinations
+        work += combinations * len(constraint.expression)
+        if tabulated <= _MAX_TABULATED and work <= _MAX_TABULATION_WORK:
+            table = _tabulate(t1, constraint, parameters)
+            holds &= table.reshape([cardinalities[j] for j in axes])[tuple(rows[:, axes].T)]
+            if countable:
+                valid = valid & table.reshape([cardinalities[j] if j in axes else 1 for j in wide])
+            continue
+        countable = False
+        row_work += len(rows) * len(constraint.expression)
+        if row_work > _MAX_ROW_WORK:
+            raise SpaceError("the constraints must be computable in a minute, but are too many")
+        holds &= [constraint.holds(_named(t1, row)) for row in rows.tolist()]
     broken = None if holds.all() else int(np.argmin(holds))
     if not countable:
         return None, broken
     # Parameters that no constraint mentions multiply the count without widening the array.
-    free = math.prod(c for c, n in zip(cardinalities, valid.shape, strict=True) if n == 1)
+    free = math.prod(c for j, c in enumerate(cardinalities) if j not in wide)
     return int(np.count_nonzero(valid)) * free, broken
 
 

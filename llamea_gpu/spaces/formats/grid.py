@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from llamea_gpu.errors import SpaceFormatError
-from llamea_gpu.spaces.formats._base import Fields, RowCollector, as_number, parse_json
+from llamea_gpu.spaces.formats._base import (
+    Fields,
+    RowCollector,
+    as_number,
+    format_errors,
+    parse_json,
+)
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
@@ -47,7 +54,7 @@ class GridReader:
         values = _checked_values(fields, parameters)
         size = math.prod(len(v) for v in values)
         if not 0 < size <= _MAX_GRID:
-            raise fields.error(f"a grid must have 1 to {_MAX_GRID} points, but has {size}")
+            raise fields.error(f"a grid must have 1 to {_MAX_GRID} points, but has {quoted(size)}")
         rows = RowCollector(path, list(parameters))
         for i, entry in enumerate(fields.sequence("rows")):
             _add_row(rows, Fields(path, f"rows[{i}]", {"row": entry}), list(parameters), values)
@@ -60,7 +67,7 @@ class GridReader:
 def _checked_values(fields: Fields, parameters: Mapping[str, Any]) -> list[list[Value]]:
     for name, values in parameters.items():
         if not isinstance(values, list) or any(isinstance(v, list | dict) for v in values):
-            raise fields.error(f"parameters[{name!r}] must be an array of single values")
+            raise fields.error(f"parameters[{quoted(name)}] must be an array of single values")
     return list(parameters.values())
 
 
@@ -69,15 +76,17 @@ def _add_row(
 ) -> None:
     row = fields.sequence("row")
     if len(row) != 4:
-        raise fields.error(f"must be [grid index, status, time_ms, compile_s], but is {row!r}")
+        raise fields.error(
+            f"must be [grid index, status, time_ms, compile_s], but is {quoted(row)}"
+        )
     point, status, time_ms, compile_s = row
     if not isinstance(status, str) or status not in _STATUS:
-        raise fields.error(f"status must be one of {sorted(_STATUS)}, but is {status!r}")
+        raise fields.error(f"status must be one of {sorted(_STATUS)}, but is {quoted(status)}")
     time = as_number(time_ms)
     if status == "ok" and (time is None or not 0 < time < math.inf):
-        raise fields.error(f"time_ms must be a number > 0 when ok, but is {time_ms!r}")
+        raise fields.error(f"time_ms must be a number > 0 when ok, but is {quoted(time_ms)}")
     if status != "ok" and time_ms is not None:
-        raise fields.error(f"time_ms must be null when not ok, but is {time_ms!r}")
+        raise fields.error(f"time_ms must be null when not ok, but is {quoted(time_ms)}")
     rows.add(
         fields,
         dict(zip(names, _grid_point(fields, point, values), strict=True)),
@@ -93,7 +102,7 @@ def _add_row(
 def _grid_point(fields: Fields, point: object, values: Sequence[Sequence[Value]]) -> list[Value]:
     size = math.prod(len(v) for v in values)
     if not isinstance(point, int) or isinstance(point, bool) or not 0 <= point < size:
-        raise fields.error(f"0 <= grid index < {size} must hold, but it is {point!r}")
+        raise fields.error(f"0 <= grid index < {size} must hold, but it is {quoted(point)}")
     chosen = []
     for options in reversed(values):
         point, index = divmod(point, len(options))
@@ -112,19 +121,20 @@ def _info(fields: Fields, name: str | None, exhaustive: bool) -> RecordingInfo:
         if (number := as_number(fields.get(field))) is not None
     }
     workers = fields.get("parallel_compile_jobs")
-    return RecordingInfo(
-        name=name or space,
-        kernel=found.group(1) if found else space.split("-")[0],
-        device=fields.text("device"),
-        framework=fields.text("framework"),
-        kernel_source=source,
-        arguments=_arguments(fields),
-        default_configuration=_default_point(default, list(fields.mapping("parameters"))),
-        references_ms=references,
-        parallel_workers=workers if isinstance(workers, int) and workers > 0 else 1,
-        provenance=_provenance(fields),
-        exhaustive=exhaustive,
-    )
+    with format_errors(fields.path, fields.position):
+        return RecordingInfo(
+            name=name or space,
+            kernel=found.group(1) if found else space.split("-")[0],
+            device=fields.text("device"),
+            framework=fields.text("framework"),
+            kernel_source=source,
+            arguments=_arguments(fields),
+            default_configuration=_default_point(default, list(fields.mapping("parameters"))),
+            references_ms=references,
+            parallel_workers=workers if type(workers) is int and workers > 0 else 1,
+            provenance=_provenance(fields),
+            exhaustive=exhaustive,
+        )
 
 
 def _arguments(fields: Fields) -> tuple[Mapping[str, object], ...]:

@@ -32,9 +32,12 @@ from llamea_gpu.spaces.formats._base import (
     RowCollector,
     as_number,
     default_name,
+    format_errors,
     parse_json,
     read_text,
 )
+from llamea_gpu.spaces.parameters import checked_names
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
@@ -117,7 +120,8 @@ def _events(path: Path, text: str) -> tuple[list[Fields], list[str]]:
         event = Fields(path, f"line {number}", document)
         if event.get("schema_version") != _SCHEMA_VERSION:
             raise event.error(
-                f"schema_version must be {_SCHEMA_VERSION}, but is {event.get('schema_version')!r}",
+                f"schema_version must be {_SCHEMA_VERSION}, but is "
+                f"{quoted(event.get('schema_version'))}",
                 "Record with a version of Helion whose traces are known (1.5).",
             )
         events.append(event)
@@ -138,9 +142,9 @@ def _digest(trials: dict[str, _Trial], event: Fields) -> None:
         trial.started_s = event.duration("elapsed_s")
         return
     if status not in _STATUS:
-        raise event.error(f"status must be one of {sorted(_STATUS)}, but is {status!r}")
+        raise event.error(f"status must be one of {sorted(_STATUS)}, but is {quoted(status)}")
     if event.text("objective_unit", "ms") != "ms":
-        raise event.error(f"times must be in ms, but are in {event.get('objective_unit')!r}")
+        raise event.error(f"times must be in ms, but are in {quoted(event.get('objective_unit'))}")
     if trial.compile_s is None and event.get("compile_time_s") is not None:
         trial.compile_s = event.duration("compile_time_s")
     if kind == "trial" and trial.started_s is not None:
@@ -157,7 +161,7 @@ def _take_timing(trial: _Trial, event: Fields, status: str) -> None:
     time_ms = as_number(event.get("perf_ms"))
     if time_ms is None or not 0 < time_ms < math.inf:
         raise event.error(
-            f"'perf_ms' must be a number > 0 when ok, but is {event.get('perf_ms')!r}"
+            f"'perf_ms' must be a number > 0 when ok, but is {quoted(event.get('perf_ms'))}"
         )
     trial.status, trial.time_ms = "ok", time_ms
     trial.timings += 1
@@ -184,7 +188,10 @@ def _single(value: object) -> Value:
 
 def _recording(path: Path, name: str | None, trials: Sequence[_Trial]) -> Recording:
     # Every entry of any configuration, in order of first appearance.
-    entries = list(dict.fromkeys(key for trial in trials for key in trial.configuration))
+    with format_errors(path, "the entries of 'config'"):
+        entries = checked_names(
+            list(dict.fromkeys(key for trial in trials for key in trial.configuration))
+        )
     seen = {key: {trial.configuration.get(key) for trial in trials} for key in entries}
     names = [key for key in entries if len(seen[key]) > 1]
     if not names:
@@ -223,19 +230,22 @@ def _info(path: Path, name: str | None, provenance: dict[str, str]) -> Recording
     if type(jobs) is int and jobs > 0:
         workers = jobs
         provenance["parallel_workers"] = "Helion's autotune_precompile_jobs"
-    return RecordingInfo(
-        name=name or default_name(path),
-        kernel=meta.text("kernel_name", "") or default_name(path),
-        device=meta.text("hardware", "") or "unknown",
-        framework="helion",
-        kernel_source=meta.text("kernel_source", ""),
-        arguments=({"shapes": meta.text("input_shapes", ""), "dtypes": meta.text("dtypes", "")},)
-        if "input_shapes" in meta
-        else (),
-        parallel_workers=workers,
-        provenance=provenance,
-        exhaustive=False,
-    )
+    with format_errors(path, "the description"):
+        return RecordingInfo(
+            name=name or default_name(path),
+            kernel=meta.text("kernel_name", "") or default_name(path),
+            device=meta.text("hardware", "") or "unknown",
+            framework="helion",
+            kernel_source=meta.text("kernel_source", ""),
+            arguments=(
+                {"shapes": meta.text("input_shapes", ""), "dtypes": meta.text("dtypes", "")},
+            )
+            if "input_shapes" in meta
+            else (),
+            parallel_workers=workers,
+            provenance=provenance,
+            exhaustive=False,
+        )
 
 
 def _meta(path: Path) -> Fields:

@@ -24,6 +24,7 @@ from llamea_gpu.spaces.formats._base import (
     RowCollector,
     as_number,
     default_name,
+    format_errors,
     parse_json,
 )
 from llamea_gpu.spaces.formats._info import info_from_json, info_to_json
@@ -36,6 +37,7 @@ from llamea_gpu.spaces.formats._kernel_tuner import (
     exact_status,
 )
 from llamea_gpu.spaces.formats._t1 import T1, check_coverage, read_t1
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
@@ -75,7 +77,7 @@ class KernelTunerCacheReader:
         rows = RowCollector(path, names if description is None else description.names)
         invalid = 0
         for key, entry in header.mapping("cache").items():
-            invalid += not _add_row(rows, Fields(path, f"cache[{key!r}]", entry), names)
+            invalid += not _add_row(rows, Fields(path, f"cache[{quoted(key)}]", entry), names)
         if invalid:
             notes.append(f"{invalid} configurations that break constraints were left out")
         if description is not None:
@@ -111,7 +113,8 @@ def write_kernel_tuner_cache(recording: Recording, path: Path) -> None:
         key = ",".join(str(value) for value in configuration.values())
         if key in entries:
             raise SpaceError(
-                f"configurations must differ as text in Kernel Tuner's cache, but two are {key!r}"
+                f"configurations must differ as text in Kernel Tuner's cache, but two are "
+                f"{quoted(key)}"
             )
         entries[key] = json.dumps(_entry(recording, row, configuration))
     header = {
@@ -182,7 +185,7 @@ def _complete_entries(path: Path, text: str, position: int) -> tuple[dict[str, A
             return entries, end
         if key in entries:
             raise SpaceFormatError(
-                path, f"cache[{key!r}]", "appears twice", "Keep one of the two entries."
+                path, f"cache[{quoted(key)}]", "appears twice", "Keep one of the two entries."
             )
         entries[key], end = value, after
 
@@ -201,7 +204,7 @@ def _values(header: Fields, names: Sequence[str]) -> list[list[Value]]:
     for name in names:
         values = given.get(name)
         if not isinstance(values, list) or any(isinstance(v, list | dict) for v in values):
-            raise header.error(f"tune_params[{name!r}] must be an array of single values")
+            raise header.error(f"tune_params[{quoted(name)}] must be an array of single values")
     return [given[name] for name in names]
 
 
@@ -215,12 +218,16 @@ def _add_row(rows: RowCollector, fields: Fields, names: Sequence[str]) -> bool:
     status, time_ms = "ok", math.inf
     if word is not None:
         if word not in ERROR_WORDS:
-            raise fields.error(f"must hold a time or one of {sorted(ERROR_WORDS)}, not {word!r}")
+            raise fields.error(
+                f"must hold a time or one of {sorted(ERROR_WORDS)}, not {quoted(word)}"
+            )
         status = ERROR_WORDS[word]
     else:
         number = as_number(fields.get("time"))
         if number is None or not 0 < number < math.inf:
-            raise fields.error(f"'time' must be a number > 0 (ms), but is {fields.get('time')!r}")
+            raise fields.error(
+                f"'time' must be a number > 0 (ms), but is {quoted(fields.get('time'))}"
+            )
         if number == KERNEL_TUNER_ERROR_MS:
             status = "error"
         else:
@@ -236,20 +243,21 @@ def _add_row(rows: RowCollector, fields: Fields, names: Sequence[str]) -> bool:
 
 
 def _info(header: Fields, name: str | None, t1: T1 | None, exhaustive: bool) -> RecordingInfo:
-    return RecordingInfo(
-        name=name or default_name(header.path),
-        kernel=header.text("kernel_name"),
-        device=header.text("device_name"),
-        framework="kernel_tuner" + (f" ({t1.language})" if t1 and t1.language else ""),
-        arguments=t1.arguments if t1 else (),
-        default_configuration=t1.default_configuration if t1 else None,
-        provenance={
-            "source": f"Kernel Tuner cache {header.path.name}",
-            "benchmark_s": "verification_time + benchmark_time",
-            "problem_size": json.dumps(header.get("problem_size")),
-        },
-        exhaustive=exhaustive,
-    )
+    with format_errors(header.path, header.position):
+        return RecordingInfo(
+            name=name or default_name(header.path),
+            kernel=header.text("kernel_name"),
+            device=header.text("device_name"),
+            framework="kernel_tuner" + (f" ({t1.language})" if t1 and t1.language else ""),
+            arguments=t1.arguments if t1 else (),
+            default_configuration=t1.default_configuration if t1 else None,
+            provenance={
+                "source": f"Kernel Tuner cache {header.path.name}",
+                "benchmark_s": "verification_time + benchmark_time",
+                "problem_size": json.dumps(header.get("problem_size")),
+            },
+            exhaustive=exhaustive,
+        )
 
 
 def _problem_size(provenance: Mapping[str, str]) -> object:

@@ -20,21 +20,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
-from llamea_gpu.spaces.formats._base import MAX_ROWS, Fields, format_errors, parse_json
+from llamea_gpu.errors import SpaceError, SpaceFormatError
+from llamea_gpu.spaces.formats._base import (
+    MAX_ROWS,
+    MAX_TEXT_BYTES,
+    Fields,
+    decoded,
+    format_errors,
+    open_file,
+    parse_json,
+)
 from llamea_gpu.spaces.formats._info import (
     info_from_json,
     info_to_json,
     parameters_from_json,
     parameters_to_json,
 )
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
 FORMAT_VERSION = 1
-MAGIC = b"PAR1"
 _KEY = b"llamea_gpu"
 _MEASUREMENTS = ("time_ms", "compile_s", "benchmark_s")
 _RESERVED = (*_MEASUREMENTS, "status")
+_MAX_CELLS = 1 << 26  # 512 MiB as int64: the numbers of all columns together
 
 
 def read_native(path: Path, name: str | None = None) -> Recording:
@@ -45,15 +54,24 @@ def read_native(path: Path, name: str | None = None) -> Recording:
         SpaceFormatError: not Parquet, not a recording, of another version, a missing column, an
             index out of range, or measurements that break the rules of :class:`Recording`.
     """
-    try:
+    with open_file(path) as opened:
         # Read by Python: a file that another process replaces meanwhile cannot tear the read.
-        data = path.read_bytes()
-    except OSError as error:
-        raise UnknownSpaceError(
-            f"a recording must be a readable file, but {path} is not: {error.strerror}"
-        ) from error
+        data = opened.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise SpaceFormatError(
+            path,
+            "the whole file",
+            f"a recording may hold at most {MAX_TEXT_BYTES} bytes",
+            "Split the recording.",
+        )
     with _parquet_errors(path, "the Parquet footer"):
-        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        present = pq.read_metadata(io.BytesIO(data)).schema.names
+        # Status words stay a dictionary: written out, one long word in it would fill the memory.
+        file = pq.ParquetFile(
+            io.BytesIO(data),
+            page_checksum_verification=True,
+            read_dictionary=[name for name in ("status",) if name in present],
+        )
         raw = (file.schema_arrow.metadata or {}).get(_KEY)
     header = _header(path, raw)
     names, values = parameters_from_json(header)
@@ -109,7 +127,7 @@ def _parquet_errors(path: Path, position: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise SpaceFormatError(
-            path, position, f"not a whole Parquet file ({error})", "Get the file again."
+            path, position, f"not a whole Parquet file ({str(error)[:400]})", "Get the file again."
         ) from error
 
 
@@ -122,15 +140,11 @@ def _header(path: Path, raw: bytes | None) -> Fields:
             "Convert a recording with import_recording and export_recording.",
         )
     where = f"the schema's metadata entry {_KEY.decode()!r}"
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SpaceFormatError(path, where, "not UTF-8 text", "Get the file again.") from error
-    header = Fields(path, where, parse_json(path, text, within=where))
+    header = Fields(path, where, parse_json(path, decoded(path, raw, where), within=where))
     version = header.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise header.error(
-            f"format_version must be {FORMAT_VERSION}, but is {version!r}",
+            f"format_version must be {FORMAT_VERSION}, but is {quoted(version)}",
             "Convert the file again with this version of llamea_gpu, or update llamea_gpu.",
         )
     return header
@@ -146,14 +160,16 @@ def _columns(
         raise SpaceFormatError(
             path,
             "the columns",
-            f"each of {list(expected)} must be there once, but {missing} are not",
+            f"each of {quoted(list(expected))} must be there once, but {quoted(missing)} are not",
             "Get the file again, or write it with export_recording.",
         )
-    if file.metadata.num_rows > MAX_ROWS:
+    rows = min(MAX_ROWS, _MAX_CELLS // len(expected))
+    if file.metadata.num_rows > rows:
         raise SpaceFormatError(
             path,
             "the rows",
-            f"at most {MAX_ROWS} configurations are read, but there are {file.metadata.num_rows}",
+            f"at most {rows} configurations of {len(names)} parameters are read, but there are "
+            f"{file.metadata.num_rows}",
             "Split the recording.",
         )
     for name in expected:
@@ -163,7 +179,7 @@ def _columns(
         table.validate(full=True)
     for name in expected:
         if table.column(name).null_count:
-            raise SpaceFormatError(path, f"column {name!r}", "has empty cells", "Fill them.")
+            raise SpaceFormatError(path, f"column {quoted(name)}", "has empty cells", "Fill them.")
     columns = {name: table.column(name).to_numpy() for name in (*names, *_MEASUREMENTS)}
     columns["status"] = _status_codes(path, table.column("status"))
     return columns
@@ -179,7 +195,10 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
         good, rule = pa.types.is_integer(kind), "integers"
     if not good:
         raise SpaceFormatError(
-            path, f"column {name!r}", f"must hold {rule}, but holds {kind}", "Convert the column."
+            path,
+            f"column {quoted(name)}",
+            f"must hold {rule}, but holds {str(kind)[:120]}",
+            "Convert the column.",
         )
 
 
@@ -194,7 +213,7 @@ def _status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic
             raise SpaceFormatError(
                 path,
                 "column 'status'",
-                f"must be one of {STATUSES}, but is {unknown[0]!r} somewhere",
+                f"must be one of {STATUSES}, but is {quoted(unknown[0])} somewhere",
                 "Rename that status.",
             )
         codes = np.array([STATUSES.index(word) for word in words], dtype=np.uint8)

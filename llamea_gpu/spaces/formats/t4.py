@@ -23,6 +23,7 @@ from llamea_gpu.spaces.formats._base import (
     RowCollector,
     as_number,
     default_name,
+    format_errors,
     parse_json,
 )
 from llamea_gpu.spaces.formats._info import (
@@ -39,6 +40,7 @@ from llamea_gpu.spaces.formats._kernel_tuner import (
     exact_status,
 )
 from llamea_gpu.spaces.formats._t1 import T1, check_coverage, read_t1
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
@@ -139,7 +141,7 @@ def _names(path: Path, results: Sequence[Any], t1: T1 | None) -> Sequence[str]:
 def _unit(metadata: Fields) -> float:
     unit = metadata.text("timeunit", "seconds")
     if unit.lower() not in _UNIT_S:
-        raise metadata.error(f"timeunit must be one of {sorted(_UNIT_S)}, but is {unit!r}")
+        raise metadata.error(f"timeunit must be one of {sorted(_UNIT_S)}, but is {quoted(unit)}")
     return _UNIT_S[unit.lower()]
 
 
@@ -150,7 +152,9 @@ def _add_row(rows: RowCollector, fields: Fields, unit: float) -> bool:
     if validity == "constraints" or measured == "InvalidConfig":
         return False
     if validity not in _STATUS:
-        raise fields.error(f"invalidity must be one of {sorted(_STATUS)}, but is {validity!r}")
+        raise fields.error(
+            f"invalidity must be one of {sorted(_STATUS)}, but is {quoted(validity)}"
+        )
     status = _STATUS[validity]
     times = Fields(fields.path, f"{fields.position}.times", fields.mapping("times"))
     runtimes = _runtimes(times)
@@ -171,7 +175,10 @@ def _add_row(rows: RowCollector, fields: Fields, unit: float) -> bool:
 
 def _measured_time(fields: Fields) -> float | str | None:
     """Kernel time in ms, an error word, or None when the result has no measurement "time"."""
-    for measurement in fields.get("measurements") or []:
+    measurements = fields.get("measurements") or []
+    if not isinstance(measurements, list):
+        raise fields.error("'measurements' must be an array")
+    for measurement in measurements:
         if not isinstance(measurement, dict) or measurement.get("name") != "time":
             continue
         value = measurement.get("value")
@@ -179,9 +186,11 @@ def _measured_time(fields: Fields) -> float | str | None:
             return value
         unit = measurement.get("unit") or "ms"
         number = as_number(value)
-        if number is None or not 0 < number < math.inf or unit not in _UNIT_S:
+        known = isinstance(unit, str) and unit in _UNIT_S
+        if number is None or not 0 < number < math.inf or not known:
             raise fields.error(
-                f"the measurement 'time' must be a number > 0 in ms or s, but is {value!r} {unit!r}"
+                f"the measurement 'time' must be a number > 0 in ms or s, but is "
+                f"{quoted(value)} {quoted(unit)}"
             )
         return number * (1e3 / _UNIT_S[unit])
     return None
@@ -203,20 +212,21 @@ def _mean_ms(fields: Fields, runtimes: Sequence[float], unit: float) -> float:
 def _info(path: Path, name: str | None, t1: T1 | None, exhaustive: bool) -> RecordingInfo:
     called = name or default_name(path)
     folder = path.resolve().parent.name
-    return RecordingInfo(
-        name=called,
-        kernel=(t1.kernel or t1.benchmark if t1 else "") or folder or called,
-        device=default_name(path).removeprefix(f"{folder}-"),
-        framework=(t1.language if t1 else "") or "unknown",
-        arguments=t1.arguments if t1 else (),
-        default_configuration=t1.default_configuration if t1 else None,
-        provenance={
-            "source": f"T4 file {path.name}" + (f" with {t1.path.name}" if t1 else ""),
-            "benchmark_s": "sum of runtimes, framework, search_algorithm and validation times",
-            "device": "taken from the file's name",
-        },
-        exhaustive=exhaustive,
-    )
+    with format_errors(path, "the description"):
+        return RecordingInfo(
+            name=called,
+            kernel=(t1.kernel or t1.benchmark if t1 else "") or folder or called,
+            device=default_name(path).removeprefix(f"{folder}-"),
+            framework=(t1.language if t1 else "") or "unknown",
+            arguments=t1.arguments if t1 else (),
+            default_configuration=t1.default_configuration if t1 else None,
+            provenance={
+                "source": f"T4 file {path.name}" + (f" with {t1.path.name}" if t1 else ""),
+                "benchmark_s": "sum of runtimes, framework, search_algorithm and validation times",
+                "device": "taken from the file's name",
+            },
+            exhaustive=exhaustive,
+        )
 
 
 def _result(
