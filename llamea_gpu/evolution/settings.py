@@ -7,6 +7,7 @@ budgets) and what may not (everything the results depend on) is marked here.
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,6 +99,17 @@ class EvolutionSettings(BaseModel):
     max_usd: Annotated[float, Field(gt=0)] | None = None
     max_tokens_total: Annotated[int, Field(gt=0)] | None = None
     max_wall_s: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _names_a_variable(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            # Perhaps a key itself: it must not appear in a message, a log or an archive.
+            raise ValueError(
+                "api_key_env names the environment variable that holds the key, and what was given "
+                "is no such name (it is not shown here, in case it is the key)"
+            )
+        return name
 
     @field_validator("operators")
     @classmethod

@@ -88,7 +88,7 @@ def _unknown(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise SearcherError(f"a searcher's file must be readable UTF-8 text: {error}") from error
 

@@ -34,6 +34,12 @@ def test_a_broken_rule_is_named(fields: dict[str, object], named: str) -> None:
         validated(fields)
 
 
+def test_a_key_given_as_its_variable_is_not_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        validated({"model": "m", "api_key_env": "sk-proj-SECRET"})
+    assert "SECRET" not in str(caught.value)
+
+
 def test_not_toml(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("candidates = = 7")
