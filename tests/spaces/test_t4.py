@@ -451,9 +451,9 @@ def test_gzip_of_several_members_is_read_whole(write):
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path, monkeypatch):
-    from llamea_gpu.spaces.formats import _base
+    from llamea_gpu.spaces.formats import _files
 
-    monkeypatch.setattr(_base, "MAX_TEXT_BYTES", 1 << 22)
+    monkeypatch.setattr(_files, "MAX_TEXT_BYTES", 1 << 22)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"results": [' + b" " * (1 << 27)))
     with pytest.raises(SpaceFormatError, match="at most 4194304 bytes of text"):

@@ -1,45 +1,28 @@
-"""What every file format shares: bounded reading, positions in errors, rows to recordings.
+"""What every file format shares: parsing JSON, positions in errors, rows to recordings.
 
-Files come from strangers. Text is bounded in bytes, and in the arrays, objects, values and lines
-that it can turn into, before it is parsed; nothing is ever evaluated or unpickled; and a file
-either becomes a whole recording or a :class:`SpaceFormatError` that names the file, the position,
-the problem and the remedy.
+Files come from strangers. Nothing is ever evaluated or unpickled, and a file either becomes a
+whole recording or a :class:`SpaceFormatError` that names the file, the position, the problem and
+the remedy. :mod:`llamea_gpu.spaces.formats._files` bounds what is read.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
-import stat
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
+from llamea_gpu.errors import SpaceError, SpaceFormatError
 from llamea_gpu.spaces.parameters import checked_names
 from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
-# The largest public recording (117,000 configurations) is 0.4 GB of JSON text.
-MAX_TEXT_BYTES = 1 << 30
 MAX_ROWS = 4_000_000
-# Public recordings have an array or object every 25 bytes at the most, usually every 250, and a
-# comma every 8. Far more of them than that in 1 GiB would take many times the text's own memory.
-_MAX_CONTAINERS = 8_000_000
-_MAX_SEPARATORS = 40_000_000  # commas, and line breaks
 _MAX_DEPTH = 100
-# Recordings shrink to a fifth or a tenth under gzip; beyond the floor, far more is a bomb.
-_MAX_RATIO = 200
-_RATIO_FLOOR = 1 << 24
-_CHUNK = 1 << 20
-_HEAD = 1 << 16
 _T = TypeVar("_T")
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Reader(Protocol):
@@ -58,79 +41,6 @@ class Reader(Protocol):
         Raises:
             SpaceFormatError: the text cannot be imported as a whole.
         """
-
-
-def read_text(path: Path) -> str:
-    """A file's text, decompressed when it is gzip, at most 1 GiB (see :func:`decoded`).
-
-    Raises:
-        UnknownSpaceError: there is no such file.
-        SpaceFormatError: gzip that ends early, is damaged or swells without measure, too much
-            text, or not UTF-8.
-    """
-    return decoded(path, b"".join(_bounded(path, _text_chunks(path))))
-
-
-def decoded(path: Path, data: bytes, within: str = "") -> str:
-    """UTF-8 text that will not grow beyond measure when it is parsed.
-
-    Raises:
-        SpaceFormatError: not UTF-8; more than 8 million arrays and objects, or more than 40
-            million commas or lines.
-    """
-    counts = (
-        ("arrays and objects", data.count(b"[") + data.count(b"{"), _MAX_CONTAINERS),
-        ("commas", data.count(b","), _MAX_SEPARATORS),
-        ("lines", data.count(b"\n"), _MAX_SEPARATORS),
-    )
-    for what, count, limit in counts:
-        if count > limit:
-            raise SpaceFormatError(
-                path,
-                within or "the whole file",
-                f"a recording may hold at most {limit} {what}, but this has {count}",
-                "Split it, or convert it to the native format elsewhere.",
-            )
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SpaceFormatError(
-            path,
-            f"{within}, byte {error.start}".removeprefix(", "),
-            "not UTF-8 text",
-            "Convert it with 'iconv -t UTF-8'.",
-        ) from error
-
-
-@contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
-    """A regular file opened for reading: a pipe or a device could block or never end.
-
-    Raises:
-        UnknownSpaceError: there is no such file, or it cannot be read.
-    """
-    rule = "a recording must be a readable file, but"
-    name = str(path) if len(str(path)) <= 1000 else quoted(str(path))
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnknownSpaceError(
-                f"{rule} {name} is a directory, pipe or device: give a regular file"
-            )
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise UnknownSpaceError(f"{rule} {name} is not: {error.strerror}") from error
-    except ValueError as error:  # a NUL character in the path
-        raise UnknownSpaceError(f"{rule} {quoted(str(path))} is not: {error}") from error
-
-
-def read_head(path: Path) -> str:
-    """The first 64 kB of a file's text, enough to recognise its format.
-
-    Raises:
-        UnknownSpaceError: there is no such file.
-    """
-    return next(_text_chunks(path), b"")[:_HEAD].decode("utf-8", errors="replace")
 
 
 def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
@@ -383,22 +293,6 @@ def default_name(path: Path) -> str:
     return f"{folder}-{stem}" if folder else stem
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Created as any file is, so that the umask decides who may read it.
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-    try:
-        write(temporary)
-        os.fsync(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
-
-
 class _RepeatedKeyError(Exception):
     """Carries the key out of the JSON decoder."""
 
@@ -420,64 +314,3 @@ def _deeper_than(document: object, limit: int) -> bool:
         if not level:
             return False
     return True
-
-
-def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    total = 0
-    for chunk in chunks:
-        total += len(chunk)
-        if total > MAX_TEXT_BYTES:
-            raise SpaceFormatError(
-                path,
-                f"byte {total} of its text",
-                f"a recording may hold at most {MAX_TEXT_BYTES} bytes of text",
-                "Split it, or convert it to the native format elsewhere.",
-            )
-        yield chunk
-
-
-def _text_chunks(path: Path) -> Iterator[bytes]:
-    """A file's bytes in pieces, decompressed when it is gzip."""
-    with open_file(path) as file:
-        compressed = file.read(2) == _GZIP_MAGIC
-        file.seek(0)
-        chunks = iter(lambda: file.read(_CHUNK), b"")
-        yield from _inflate(path, chunks) if compressed else chunks
-
-
-def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress gzip members in pieces of bounded size."""
-    inflater = zlib.decompressobj(wbits=31)
-    read = made = 0
-    for chunk in chunks:
-        while chunk:
-            if inflater.eof:  # another member follows
-                inflater = zlib.decompressobj(wbits=31)
-            try:
-                piece = inflater.decompress(chunk, _CHUNK)
-            except zlib.error as error:
-                raise SpaceFormatError(
-                    path,
-                    f"compressed byte {read}, text byte {made}",
-                    f"damaged gzip data ({error})",
-                    "Get the file again.",
-                ) from error
-            remaining = inflater.unconsumed_tail or inflater.unused_data
-            read += len(chunk) - len(remaining)
-            made += len(piece)
-            chunk = remaining
-            if made > max(_RATIO_FLOOR, _MAX_RATIO * read):
-                raise SpaceFormatError(
-                    path,
-                    f"compressed byte {read}, text byte {made}",
-                    f"gzip data that swell more than {_MAX_RATIO}-fold are no recording",
-                    "Get the file again, or decompress it yourself.",
-                )
-            yield piece
-    if not inflater.eof:
-        raise SpaceFormatError(
-            path,
-            f"compressed byte {read}, text byte {made}",
-            "the gzip data end early: the file is truncated",
-            "Get the whole file again and compare its size or checksum with the source.",
-        )

@@ -20,13 +20,8 @@ import numpy.typing as npt
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError
 from llamea_gpu.spaces.constraints import Constraint, parse_constraint, parse_values
-from llamea_gpu.spaces.formats._base import (
-    Fields,
-    RowCollector,
-    format_errors,
-    parse_json,
-    read_text,
-)
+from llamea_gpu.spaces.formats._base import Fields, RowCollector, format_errors, parse_json
+from llamea_gpu.spaces.formats._files import read_text
 from llamea_gpu.spaces.parameters import checked_names, checked_values
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.space import Value

@@ -34,8 +34,8 @@ from llamea_gpu.spaces.formats._base import (
     default_name,
     format_errors,
     parse_json,
-    read_text,
 )
+from llamea_gpu.spaces.formats._files import read_text
 from llamea_gpu.spaces.parameters import checked_names
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import Recording, RecordingInfo

@@ -21,15 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError
-from llamea_gpu.spaces.formats._base import (
-    MAX_ROWS,
-    MAX_TEXT_BYTES,
-    Fields,
-    decoded,
-    format_errors,
-    open_file,
-    parse_json,
-)
+from llamea_gpu.spaces.formats._base import MAX_ROWS, Fields, format_errors, parse_json
+from llamea_gpu.spaces.formats._files import MAX_TEXT_BYTES, decoded, open_file
 from llamea_gpu.spaces.formats._info import (
     info_from_json,
     info_to_json,
