@@ -52,6 +52,8 @@ def test_show_and_features() -> None:
 def test_export_import_round_trip(tmp_path: Path) -> None:
     for fmt, name in (("t4", "a.json.gz"), ("kernel-tuner", "b.json"), ("native", "c.parquet")):
         llamea("spaces", "export", SPACE, "--to", fmt, "-o", tmp_path / name)
+        packed = (tmp_path / name).read_bytes().startswith(b"\x1f\x8b")
+        assert packed == name.endswith(".gz")
         back = tmp_path / f"{name}.parquet"
         llamea("spaces", "import", tmp_path / name, "-o", back, "--name", "again")
         shown = json.loads(llamea("spaces", "show", back, "--json").stdout)

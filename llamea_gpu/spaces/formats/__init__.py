@@ -7,6 +7,8 @@ native, T4, Kernel Tuner cache.
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -51,6 +53,8 @@ def import_recording(
 def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> None:
     """Write a recording; the file appears whole or not at all.
 
+    The two text formats are compressed when the name ends with ``.gz``.
+
     Raises:
         SpaceError: an unknown format, or a recording that the format cannot express.
     """
@@ -63,14 +67,28 @@ def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> Non
     if fmt == "t4":
         from llamea_gpu.spaces.formats.t4 import write_t4
 
-        write_atomically(path, lambda temporary: write_t4(recording, temporary))
+        write_atomically(path, _packed_for(path, lambda to: write_t4(recording, to)))
         return
     if fmt == "kernel-tuner":
         from llamea_gpu.spaces.formats.kernel_tuner_cache import write_kernel_tuner_cache
 
-        write_atomically(path, lambda temporary: write_kernel_tuner_cache(recording, temporary))
+        write_atomically(
+            path, _packed_for(path, lambda to: write_kernel_tuner_cache(recording, to))
+        )
         return
     raise SpaceError(f"the format must be one of {get_args(ExportFormat)}, but got {fmt!r}")
+
+
+def _packed_for(path: Path, write: Callable[[Path], None]) -> Callable[[Path], None]:
+    """``write``, with gzip behind it where the final name says so; equal input, equal bytes."""
+    if path.suffix != ".gz":
+        return write
+
+    def packed(temporary: Path) -> None:
+        write(temporary)
+        temporary.write_bytes(gzip.compress(temporary.read_bytes(), mtime=0))
+
+    return packed
 
 
 def takes_t1(path: Path) -> bool:
