@@ -100,7 +100,7 @@ def test_a_killed_child_costs_one_run(pool: Sandbox, task: Task) -> None:
     _eventually(lambda: any(future.done() for future in futures))
     (done,) = [future for future in futures if future.done()]
     assert done.result().outcome == "memory"  # who else would kill it
-    assert len(done.result().rows) == 5
+    assert len(done.result().rows) in (0, 5)  # killed before or after its one request
     assert survivor in _children(_zygote_pid(pool))
     assert pool.run(honest_job(task)).outcome == "budget"
 
