@@ -95,6 +95,7 @@ def test_a_stuck_child_holds_nobody_up(pool: Sandbox, task: Task) -> None:
 
 def test_a_killed_child_costs_one_run(pool: Sandbox, task: Task) -> None:
     futures = _start_waiting(pool, task, 2)
+    time.sleep(0.5)  # both past their hardening: a child killed before it is the zygote's fault
     victim, survivor = _children(_zygote_pid(pool))
     os.kill(victim, signal.SIGKILL)
     _eventually(lambda: any(future.done() for future in futures))
