@@ -129,7 +129,7 @@ def _count_valid(t1: T1, rows: npt.NDArray[np.int64]) -> tuple[int | None, int |
     countable = math.prod(width[name] for name in mentioned) <= _MAX_PRODUCT
     # An axis a parameter, but not for single values: numpy has 32 or 64 axes at most.
     wide = [j for j, n in enumerate(t1.names) if n in mentioned and cardinalities[j] > 1]
-    valid = np.ones((), dtype=np.bool_)
+    valid: npt.NDArray[np.bool_] = np.ones((), dtype=np.bool_)
     holds = np.ones(len(rows), dtype=np.bool_)
     tabulated = work = row_work = 0
     for constraint in t1.constraints:
