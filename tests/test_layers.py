@@ -16,9 +16,12 @@ LAYERS = (
     "spaces",
     *("clocks", "baseline", "tasks", "statistics", "scoring"),
     *("llm", "prompting"),
+    "seeding",
     *("sandbox", "searchers"),
+    "runner",
     "archive",
     *("evolution", "bench"),
+    *("integrations", "report"),
     "cli",
 )
 NAMED = [[name] for name in LAYERS]
@@ -32,6 +35,15 @@ OWNERS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "pydantic": {"evolution"},
+    "loky": {"runner"},
+    "kernel_tuner": {"searchers", "integrations"},
+    "helion": {"searchers", "integrations"},
+    "torch": {"searchers", "integrations"},
+    "triton": {"integrations"},
+    "optuna": {"searchers"},
+    "ioh": {"integrations"},
+    "plotly": {"report"},
+    "matplotlib": {"report"},
 }
 
 
@@ -57,7 +69,7 @@ def imports(path: Path) -> set[str]:
 
 
 def test_every_module_has_a_layer() -> None:
-    assert {room(path) for path in modules()} - {"__init__", "__main__"} == set(LAYERS)
+    assert {room(path) for path in modules()} - {"__init__", "__main__"} <= set(LAYERS)
 
 
 def test_a_module_imports_only_from_layers_before_its_own() -> None:

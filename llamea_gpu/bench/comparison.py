@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.runner import Runner
+from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import Score, SpaceScore, aggregate, score_space
-from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Task, Trace, run_seed
 
 
@@ -31,9 +32,9 @@ class Standing:
 
 
 def compare(
-    searchers: Sequence[SearcherSource],
+    searchers: Sequence[Searcher],
     tasks: Sequence[Task],
-    sandbox: Sandbox,
+    runner: Runner,
     *,
     repeats: int,
     seed: int,
@@ -47,16 +48,12 @@ def compare(
     told (runs done, runs in all).
     """
     futures = {
-        (place, index, repeat): sandbox.submit(
-            Job(
-                source=searcher.source,
-                class_name=searcher.class_name,
-                hyperparameters=dict(searcher.hyperparameters),
-                task=task,
-                seed=run_seed(seed, task.recording.info.name, repeat),
-                limits=limits or Limits(),
-                charge_cpu=charge_cpu,
-            )
+        (place, index, repeat): runner.submit(
+            searcher,
+            task,
+            run_seed(seed, task.recording.info.name, repeat),
+            limits=limits,
+            charge_cpu=charge_cpu,
         )
         for place, searcher in enumerate(searchers)
         for index, task in enumerate(tasks)

@@ -26,7 +26,8 @@ from llamea_gpu.cli.options import (
 )
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.runner import Runner
+from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import load_space, load_spaces
@@ -36,9 +37,18 @@ ChargeCpu = Annotated[
     bool, typer.Option("--charge-cpu", help="Add own CPU seconds to the simulated clock.")
 ]
 CpuLimit = Annotated[
-    float, typer.Option(min=0.1, max=MAX_CPU_LIMIT_S, help="CPU seconds a run may take.")
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=MAX_CPU_LIMIT_S,
+        help="CPU seconds a run may take [default: 10; 3600 for a library's searcher].",
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The run depends on it alone.")]
+
+
+def _limits(cpu_s: float | None) -> Limits | None:
+    return None if cpu_s is None else Limits(cpu_s=cpu_s)
 
 
 def _task(space: str, clock: str, spaces_path: list[Path] | None) -> Task:
@@ -50,29 +60,21 @@ def run(
     space: Annotated[str, typer.Option(help="Recording to tune.")],
     seed: Seed = 1,
     clock: Clock = "",
-    cpu_limit: CpuLimit = 10.0,
+    cpu_limit: CpuLimit = None,
     charge_cpu: ChargeCpu = False,
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a searcher once on a recording, in the sandbox, and print the trace."""
+    """Run a searcher once on a recording and print the trace."""
     task = _task(space, clock, spaces_path)
     source = resolve(searcher)
-    job = Job(
-        source=source.source,
-        class_name=source.class_name,
-        hyperparameters=dict(source.hyperparameters),
-        task=task,
-        seed=seed,
-        limits=Limits(cpu_s=cpu_limit),
-        charge_cpu=charge_cpu,
-    )
     warn_if_unsafe(unsafe)
-    with Sandbox.open(workers=1, unsafe=unsafe) as sandbox:
-        trace = sandbox.run(job)
+    with Runner.open(workers=1, unsafe=unsafe) as runner:
+        trace = runner.run(source, task, seed, limits=_limits(cpu_limit), charge_cpu=charge_cpu)
+        level = runner.sandbox.level
     if as_json:
-        typer.echo(json.dumps(_trace_document(source.name, task, trace, sandbox.level), indent=1))
+        typer.echo(json.dumps(_trace_document(source.name, task, trace, level), indent=1))
     else:
         _print_trace(task, trace)
     if trace.error:
@@ -168,7 +170,7 @@ def bench(
     ] = 10,
     seed: Seed = 1,
     clock: Clock = "",
-    cpu_limit: CpuLimit = 10.0,
+    cpu_limit: CpuLimit = None,
     charge_cpu: ChargeCpu = False,
     workers: Workers = None,
     spaces_path: SpacesPath = None,
@@ -181,7 +183,7 @@ def bench(
     sources = [resolve(spec) for spec in searchers]
     warn_if_unsafe(unsafe)
     with (
-        Sandbox.open(workers=workers, unsafe=unsafe) as sandbox,
+        Runner.open(workers=workers, unsafe=unsafe) as runner,
         Progress(
             console=Console(stderr=True), transient=True, disable=not _interactive()
         ) as progress,
@@ -190,10 +192,10 @@ def bench(
         standings = compare(
             sources,
             tasks,
-            sandbox,
+            runner,
             repeats=repeats,
             seed=seed,
-            limits=Limits(cpu_s=cpu_limit),
+            limits=_limits(cpu_limit),
             charge_cpu=charge_cpu,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )

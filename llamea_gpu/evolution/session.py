@@ -43,7 +43,7 @@ from llamea_gpu.llm import (
 )
 from llamea_gpu.prompting import Program, PromptContext, SpaceFacts, admit, render
 from llamea_gpu.sandbox import Sandbox
-from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.searchers.registry import SearcherSource, resolve_source
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.spaces.features import compute_features
 from llamea_gpu.tasks import Task, build_tasks
@@ -87,7 +87,7 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         )
         for task in tasks
     )
-    seeds = tuple(_seed_program(resolve(spec)) for spec in settings.seed_programs)
+    seeds = tuple(_seed_program(resolve_source(spec)) for spec in settings.seed_programs)
     return Problem(tasks, facts, seeds)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import linecache
 import os
-import random
 import re
 import struct
 import sys
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.hardening import CHANNEL_FD
+from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.space import SearchSpace, SpaceView
 
 CANDIDATE_FILE = "<candidate>"
@@ -178,10 +178,7 @@ def _run_candidate(job: Mapping[str, Any], space: SearchSpace) -> None:
     """The candidate sees a fresh module, and global generators that depend on the seed alone."""
     source: str = job["source"]
     seed: int = job["seed"]
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - for candidates that use the global generator
-    _seed_the_unseeded(seed)
-    rng = np.random.default_rng(seed)
+    rng = seed_process(seed)
     module = types.ModuleType(_CANDIDATE_MODULE)
     sys.modules[_CANDIDATE_MODULE] = module  # dataclasses look their module up
     lines = source.splitlines(keepends=True)
@@ -189,17 +186,6 @@ def _run_candidate(job: Mapping[str, Any], space: SearchSpace) -> None:
     exec(compile(source, CANDIDATE_FILE, "exec"), module.__dict__)  # noqa: S102 - what it is for
     optimizer = getattr(module, job["class_name"])(**job["hyperparameters"])
     optimizer(Evaluate(space, job["parallel"]), SpaceView(space, rng), rng)
-
-
-def _seed_the_unseeded(seed: int) -> None:
-    """Let ``default_rng()`` and all that numpy and scipy build on it depend on the run's seed.
-
-    numpy takes the entropy of a generator without a seed from this name, in every version from
-    1.26 to 2.4; one that does not have it is left as it is.
-    """
-    names = vars(np.random.bit_generator)
-    if "randbits" in names:
-        names["randbits"] = random.Random(seed).getrandbits  # noqa: S311 - no secret
 
 
 def _fail(reason: str, text: str) -> None:

@@ -40,7 +40,7 @@ _REQUIRED = ("numpy", "scipy", "sklearn")
 _WHEEL_LIBRARIES = ("numpy.libs", "scipy.libs", "scikit_learn.libs")
 _THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
 # This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
-_OWN_CODE = ("__init__.py", "errors.py", "sandbox", "spaces")
+_OWN_CODE = ("__init__.py", "errors.py", "sandbox", "seeding.py", "spaces")
 _MULTIARCH = f"{platform.machine()}-linux-gnu"
 _LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _INSTALLED = ("site-packages", "dist-packages")

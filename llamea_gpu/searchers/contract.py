@@ -35,8 +35,10 @@ class Space(Protocol):
     values: tuple[tuple[Value, ...], ...]
     cardinalities: tuple[int, ...]
     ordinal: tuple[bool, ...]
-    size: int | None
-    """Number of valid configurations, None when they cannot be counted."""
+
+    @property
+    def size(self) -> int | None:
+        """Number of valid configurations, None when they cannot be counted."""
 
     def sample(self, n: int) -> list[Configuration]:
         """``n`` distinct random configurations, or all of them when there are fewer."""
@@ -67,10 +69,13 @@ class Space(Protocol):
 class Evaluate(Protocol):
     """The measurement. First visits spend budget; revisits are free, from the host's memory."""
 
-    spent: float
-    """Share of the budget used, 0 to 1."""
-    parallel: int
-    """How many configurations compile side by side: batches of this size are worth making."""
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1."""
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations compile side by side: batches of this size are worth making."""
 
     def __call__(self, configs: Configurations) -> list[float]:
         """Costs to minimise, in the order of ``configs``; inf for one that does not work.

@@ -1,11 +1,12 @@
-"""Finds a searcher's source by its spec.
+"""Finds a searcher by its spec.
 
-A spec is ``NAME`` of a classical or generated optimizer, or ``FILE.py`` or ``FILE.py:Class``, each
-with ``?key=value&key=value`` to set hyperparameters:
+A spec is ``NAME`` of a classical or generated optimizer, ``FILE.py`` or ``FILE.py:Class``, or
+``SCHEME:NAME`` of a library's searcher, each with ``?key=value&key=value`` to set hyperparameters:
 
     random_search
     genetic_algorithm?population_size=40&offspring=10
     mine.py:TabuSearch?tenure=7
+    kernel_tuner:genetic_algorithm?popsize=20
 
 What it does not do: import or run a searcher. Its class and hyperparameters are read from the
 syntax tree, because the file may hold anything; the sandbox runs it.
@@ -15,16 +16,26 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.searchers.library import LibrarySearcher
 
 Hyperparameter = int | float | bool
 
 _CLASSICAL = Path(__file__).resolve().parent / "classical"
+# Each module has ``resolve(spec, name, query)``, which returns a searcher, and ``names()``.
+_SCHEMES = {
+    "kernel_tuner": "llamea_gpu.searchers.kernel_tuner",
+    "optalg": "llamea_gpu.searchers.optalg",
+    "helion": "llamea_gpu.searchers.helion",
+    "scipy": "llamea_gpu.searchers.scipy_optimize",
+    "optuna": "llamea_gpu.searchers.optuna_samplers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +52,34 @@ class SearcherSource:
     hyperparameters: Mapping[str, Hyperparameter]
 
 
+Searcher = SearcherSource | LibrarySearcher
+
+
 def searcher_names() -> tuple[str, ...]:
-    """Names that `resolve` knows: classical ones, then generated ones, each sorted."""
+    """Names of the searchers that ship: classical ones, then generated ones, each sorted."""
     return tuple(_shipped())
 
 
-def resolve(spec: str) -> SearcherSource:
+def resolve(spec: str) -> Searcher:
     """The searcher that ``spec`` names.
 
     Raises:
-        SearcherError: nothing has that name, the file cannot be read or holds no such class, or a
-            hyperparameter does not exist or is no number.
+        SearcherError: nothing has that name, the file cannot be read or holds no such class, its
+            library is missing, or a hyperparameter does not exist or has another type.
+    """
+    target, _, query = spec.partition("?")
+    scheme, colon, name = target.partition(":")
+    if colon and scheme in _SCHEMES:
+        found: Searcher = importlib.import_module(_SCHEMES[scheme]).resolve(spec, name, query)
+        return found
+    return resolve_source(spec)
+
+
+def resolve_source(spec: str) -> SearcherSource:
+    """The searcher that ``spec`` names, which must be source text: no library's.
+
+    Raises:
+        SearcherError: as for `resolve`.
     """
     target, _, query = spec.partition("?")
     file_name, _, class_name = target.partition(".py:")

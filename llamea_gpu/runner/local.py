@@ -1,0 +1,161 @@
+"""One run of a trusted optimizer in this process: the host's `Evaluator` behind the contract.
+
+What it does: hands out ``evaluate`` and ``space``, seeds the process, limits and measures the
+optimizer's CPU time, and turns however the run ends into a trace.
+
+What it does not do: protect anything. Code that is not trusted runs in `llamea_gpu.sandbox`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.searchers.contract import Configurations, Optimizer
+from llamea_gpu.seeding import seed_process
+from llamea_gpu.spaces.space import SearchSpace, SpaceView
+from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace
+
+_FRAMES_SHOWN = 12
+
+
+class CpuLimitReached(BaseException):
+    """The optimizer used up its CPU seconds."""
+
+
+class LocalEvaluate:
+    """``evaluate`` of the contract, answered in this process.
+
+    ``cpu_s`` is what the optimizer itself has used: the time spent in here is not counted.
+    """
+
+    def __init__(self, space: SearchSpace, evaluator: Evaluator) -> None:
+        self._space = space
+        self._evaluator = evaluator
+        self._left_at = time.process_time()
+        self.cpu_s = 0.0
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1."""
+        return self._evaluator.spent
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations compile side by side."""
+        return self._evaluator.parallel
+
+    def __call__(self, configs: Configurations) -> list[float]:
+        """Costs in ms, inf for a configuration that fails.
+
+        Raises:
+            ValueError: a configuration that is not valid in this space (nothing is charged).
+            BudgetExhausted: the budget is used up.
+        """
+        self.stop_counting()
+        try:
+            return self._answer(list(configs))
+        finally:
+            self._left_at = time.process_time()
+
+    def stop_counting(self) -> None:
+        """Count what the optimizer has used since it was last answered."""
+        used_s = time.process_time() - self._left_at
+        self.cpu_s += used_s
+        self._evaluator.charge(used_s)
+
+    def _answer(self, configurations: list[Any]) -> list[float]:
+        rows = [self._space.row(configuration) for configuration in configurations]
+        if rows and min(rows) < 0:
+            wrong = configurations[rows.index(-1)]
+            raise ValueError(
+                f"configurations must be valid in this space, but {wrong!r:.200} is not: check "
+                "with space.contains or use space.repair"
+            )
+        costs: list[float] = self._evaluator.ask(np.array(rows, dtype=np.int64)).tolist()
+        return costs
+
+
+def run_optimizer(
+    build: Callable[[], Optimizer],
+    task: Task,
+    seed: int,
+    *,
+    cpu_s: float | None,
+    max_idle_asks: int = 10_000,
+    charge_cpu: bool = False,
+) -> Trace:
+    """Run ``build()``, an `Optimizer`, on ``task``; its faults are in the trace.
+
+    ``cpu_s`` needs the process's main thread, whose timer signal ends the run; None sets no limit.
+    """
+    evaluator = Evaluator(task, max_idle_asks, charge_cpu)
+    space = task.recording.space
+    rng = seed_process(seed)
+    optimizer = build()
+    evaluate = LocalEvaluate(space, evaluator)
+    outcome, error = "finished", None
+    try:
+        with _cpu_limit(cpu_s), _quiet():
+            optimizer(evaluate, SpaceView(space, rng), rng)
+    except BudgetExhausted:
+        outcome = "budget"
+    except Stalled:
+        outcome = "stalled"
+    except CpuLimitReached:
+        outcome, error = "timeout", f"the run's limit of {cpu_s:g} CPU seconds is reached"
+    except MemoryError:
+        outcome, error = "memory", "MemoryError"
+    except Exception as fault:
+        outcome, error = "error", _described(fault)
+    evaluate.stop_counting()
+    return evaluator.trace(outcome=outcome, seed=seed, cpu_s=evaluate.cpu_s, error=error)
+
+
+@contextlib.contextmanager
+def _cpu_limit(cpu_s: float | None) -> Iterator[None]:
+    if cpu_s is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise CpuLimitReached
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Libraries print their progress and warn of their own code: neither is the user's."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _described(fault: Exception) -> str:
+    """The end of the traceback, innermost frames last."""
+    frames = traceback.extract_tb(fault.__traceback__)[1:]
+    lines = [f"  {frame.name}: {frame.line}" for frame in frames[-_FRAMES_SHOWN:]]
+    return "\n".join([*lines, "".join(traceback.format_exception_only(fault)).rstrip()])

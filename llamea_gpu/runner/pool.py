@@ -1,0 +1,156 @@
+"""`Runner`: runs searchers of every kind on tasks, a given number at the same time.
+
+Source text goes to the `Sandbox`; a library's searcher goes to a worker process of its own pool,
+which starts when the first one is asked for. Workers have one fixed hash seed and one numeric
+thread, so that a run depends on its seed alone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+from loky import ProcessPoolExecutor
+from loky.process_executor import BrokenProcessPool
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.runner.local import run_optimizer
+from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.searchers.library import LibrarySearcher
+from llamea_gpu.searchers.registry import Searcher
+from llamea_gpu.tasks import Task, Trace
+
+# A library's searcher is known to end; some of them model in pure Python for a minute.
+LIBRARY_LIMITS = Limits(cpu_s=3600.0)
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+}
+_KEPT_TASKS = 64
+
+
+class Runner:
+    """Runs searchers on tasks. A context manager; thread-safe. Make one with `Runner.open`."""
+
+    def __init__(self, sandbox: Sandbox, workers: int) -> None:
+        self.sandbox = sandbox
+        self._workers = workers
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="runner")
+        self._processes: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._pickled: dict[Task, bytes] = {}
+
+    @classmethod
+    def open(cls, workers: int | None = None, *, unsafe: bool = False) -> Runner:
+        """A runner with its own sandbox. ``workers`` runs at a time: all cores when None.
+
+        Raises:
+            SandboxUnavailableError: no isolation level verifies.
+        """
+        workers = workers or len(os.sched_getaffinity(0))
+        return cls(Sandbox.open(workers=workers, unsafe=unsafe), workers)
+
+    def submit(
+        self,
+        searcher: Searcher,
+        task: Task,
+        seed: int,
+        *,
+        limits: Limits | None = None,
+        charge_cpu: bool = False,
+    ) -> Future[Trace]:
+        """Run ``searcher`` on ``task`` with ``seed`` as soon as a worker is free.
+
+        ``limits`` default to those of a sandboxed run, or to `LIBRARY_LIMITS`. The future raises
+        SandboxError or SearcherError when a host process, not the searcher, fails.
+        """
+        return self._threads.submit(self._run, searcher, task, seed, limits, charge_cpu)
+
+    def run(
+        self,
+        searcher: Searcher,
+        task: Task,
+        seed: int,
+        *,
+        limits: Limits | None = None,
+        charge_cpu: bool = False,
+    ) -> Trace:
+        """Run and wait."""
+        return self.submit(searcher, task, seed, limits=limits, charge_cpu=charge_cpu).result()
+
+    def close(self) -> None:
+        """Drop what has not begun, end what runs, and end every process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.sandbox.close()
+        with self._lock:
+            processes, self._processes = self._processes, None
+        if processes is not None:
+            processes.shutdown(wait=True, kill_workers=True)
+        self._threads.shutdown(wait=True)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(
+        self, searcher: Searcher, task: Task, seed: int, limits: Limits | None, charge_cpu: bool
+    ) -> Trace:
+        if isinstance(searcher, LibrarySearcher):
+            return self._run_library(searcher, task, seed, limits or LIBRARY_LIMITS, charge_cpu)
+        job = Job(
+            source=searcher.source,
+            class_name=searcher.class_name,
+            hyperparameters=dict(searcher.hyperparameters),
+            task=task,
+            seed=seed,
+            limits=limits or Limits(),
+            charge_cpu=charge_cpu,
+        )
+        return self.sandbox.run(job)
+
+    def _run_library(
+        self, searcher: LibrarySearcher, task: Task, seed: int, limits: Limits, charge_cpu: bool
+    ) -> Trace:
+        with self._lock:
+            if self._processes is None:
+                self._processes = ProcessPoolExecutor(self._workers, env=_ENVIRONMENT)
+            processes = self._processes
+            if task not in self._pickled:
+                self._pickled[task] = pickle.dumps(task)
+            packed = self._pickled[task]
+        future = processes.submit(_run_in_worker, searcher, packed, seed, limits.cpu_s, charge_cpu)
+        try:
+            trace: Trace = future.result()
+        except BrokenProcessPool as error:
+            with self._lock:
+                if self._processes is processes:
+                    self._processes = None
+            raise SearcherError(
+                f"{searcher.name} ended its worker process on {task.name} (seed {seed}): {error}"
+            ) from error
+        return trace
+
+
+_tasks: OrderedDict[bytes, Task] = OrderedDict()  # a worker's own, so that tables are built once
+
+
+def _run_in_worker(
+    searcher: LibrarySearcher, packed: bytes, seed: int, cpu_s: float, charge_cpu: bool
+) -> Trace:
+    # Only ever bytes of the process that started this worker.
+    task = _tasks.pop(packed, None) or pickle.loads(packed)  # noqa: S301
+    _tasks[packed] = task
+    if len(_tasks) > _KEPT_TASKS:
+        _tasks.popitem(last=False)
+    return run_optimizer(searcher.build, task, seed, cpu_s=cpu_s, charge_cpu=charge_cpu)

@@ -1,0 +1,92 @@
+"""Searchers of installed libraries: trusted code that runs in a worker process, not in the sandbox.
+
+A scheme (``kernel_tuner:``, ``scipy:`` ...) is a module of this package. It turns what follows the
+colon into a `LibrarySearcher`: a name for a function that builds the optimizer, and its settings.
+The library itself is imported where the searcher runs, never where it is only named.
+
+What it does not do: run anything (`llamea_gpu.runner` does), or know a library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.searchers.contract import Optimizer
+
+Setting = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySearcher:
+    """A searcher of a library, by name: it can be sent to a worker process.
+
+    ``name`` is the spec it was found by. ``factory`` is ``"package.module:function"``; the function
+    takes ``settings`` as keyword arguments and returns an optimizer under the contract.
+    ``versions`` are those of the libraries that decide what it does, for the record.
+    """
+
+    name: str
+    factory: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def build(self) -> Optimizer:
+        """The optimizer. Imports its library.
+
+        Raises:
+            SearcherError: the factory refuses the settings.
+        """
+        module, _, function = self.factory.partition(":")
+        build = getattr(importlib.import_module(module), function)
+        return cast("Callable[..., Optimizer]", build)(**self.settings)
+
+
+def require(package: str, extra: str, needed_by: str) -> str:
+    """The installed version of ``package``, found without importing it.
+
+    Raises:
+        SearcherError: it is not installed; the message names the extra that brings it.
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise SearcherError(
+            f"{needed_by} needs {package}, which is not installed: "
+            f"pip install 'llamea-gpu[{extra}]'"
+        ) from None
+
+
+def parse_settings(spec: str, query: str, defaults: Mapping[str, Setting]) -> dict[str, Setting]:
+    """``key=value&key=value`` as settings in the type of each default; only those that are set.
+
+    Raises:
+        SearcherError: a key that is not in ``defaults``, one without a value, or a value of
+            another type.
+    """
+    settings: dict[str, Setting] = {}
+    for item in filter(None, query.split("&")):
+        key, _, text = item.partition("=")
+        if key not in defaults:
+            raise SearcherError(
+                f"{spec}: a setting must be one of ({', '.join(defaults) or 'there are none'}), "
+                f"but got {key!r}"
+            )
+        settings[key] = _converted(spec, key, text, defaults[key])
+    return settings
+
+
+def _converted(spec: str, key: str, text: str, default: Setting) -> Setting:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return type(default)(text)
+    except (KeyError, ValueError):
+        raise SearcherError(
+            f"{spec}: {key} must be of type {type(default).__name__} like its default {default}, "
+            f"but got {text!r}"
+        ) from None
