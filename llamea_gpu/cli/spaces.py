@@ -1,4 +1,4 @@
-"""``llamea-gpu spaces``: list, show, import, export, features."""
+"""``llamea-gpu spaces``: list, show, import, export, record, features."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from llamea_gpu.cli import record
 from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
@@ -21,6 +22,7 @@ from llamea_gpu.spaces.formats import export_recording, import_recording, takes_
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded search spaces.")
+app.add_typer(record.app, name="record")
 
 
 class Format(str, Enum):

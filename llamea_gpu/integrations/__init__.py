@@ -1,0 +1,1 @@
+"""Live frameworks: tuning in them, recording from them, exporting to them."""
