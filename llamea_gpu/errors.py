@@ -4,6 +4,7 @@
     ├── SpaceError
     │   ├── SpaceFormatError      a file that is truncated, malformed or of an unknown format
     │   └── UnknownSpaceError     a --space name that nothing answers to
+    ├── RecordingError            a live kernel that cannot be loaded or recorded
     ├── TaskError                 a recording, clock or trace that cannot be scored
     ├── SearcherError             a searcher spec that names nothing or does not load
     ├── SandboxError
@@ -47,6 +48,10 @@ class SpaceFormatError(SpaceError):
 
 class UnknownSpaceError(SpaceError):
     """A space name or path that resolves to nothing."""
+
+
+class RecordingError(LlameaGpuError):
+    """A live kernel that cannot be loaded or recorded, or a journal that belongs to another one."""
 
 
 class TaskError(LlameaGpuError):
