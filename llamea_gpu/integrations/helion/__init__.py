@@ -1,0 +1,1 @@
+"""Helion: tuning live kernels with our optimizers, recording them, exporting to them."""

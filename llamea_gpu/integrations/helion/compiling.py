@@ -1,0 +1,231 @@
+"""One Helion configuration to Triton code, and to machine code without launching it.
+
+The steps that Helion takes for a launch, cut before the launch: generate the code, load it, let the
+generated host function work out its launch, and hand that to Triton as a warm-up. What Triton
+compiles lands in its cache on disk under the same key as at a real launch, so that another process
+that launches the same code finds it there.
+
+Arguments may be fake tensors (run under their ``FakeTensorMode``). It times nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import itertools
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from llamea_gpu.errors import LlameaGpuError
+
+_MESSAGE_CHARACTERS = 400
+_names = itertools.count()
+
+
+class ConfigurationRefusedError(LlameaGpuError):
+    """A configuration that Helion or Triton refuses: data to a recorder, not a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a compiled kernel needs; attributes as of :class:`static.StaticReport`."""
+
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    tensor_memory_columns: int
+    num_warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledConfiguration:
+    """Generated code and Triton's ``CompiledKernel``s, one for each kernel that it launches."""
+
+    source: str
+    kernels: tuple[Any, ...]
+
+    def resources(self) -> Resources:
+        """The most that any of its kernels needs; asks the disassembler that Triton ships."""
+        found = [_resources(kernel) for kernel in self.kernels]
+        return Resources(
+            registers=max(r.registers for r in found),
+            spill_bytes=max(r.spill_bytes for r in found),
+            shared_bytes=max(r.shared_bytes for r in found),
+            tensor_memory_columns=max(r.tensor_memory_columns for r in found),
+            num_warps=max(r.num_warps for r in found),
+        )
+
+
+def compile_configuration(
+    bound: Any, arguments: Sequence[object], config: Mapping[str, object]
+) -> CompiledConfiguration:
+    """Generate and compile; see the module's docstring.
+
+    Args:
+        bound: a ``BoundKernel``.
+        arguments: what it was bound to.
+        config: a ``helion.Config`` or a mapping that makes one.
+
+    Raises:
+        ConfigurationRefusedError: Helion or Triton refuses the configuration.
+    """
+    source = generate(bound, config)
+    with tempfile.TemporaryDirectory(prefix="llamea-helion-") as folder:
+        path = Path(folder) / "generated.py"
+        path.write_text(source, encoding="utf-8")
+        with generated_module(path) as module:
+            function = getattr(module, bound.kernel.name)
+            return CompiledConfiguration(source, warm_up(function, arguments))
+
+
+def generate(bound: Any, config: Mapping[str, object]) -> str:
+    """Triton code of a configuration.
+
+    Raises:
+        ConfigurationRefusedError: Helion refuses the configuration.
+    """
+    import helion
+
+    try:
+        source: str = bound.to_triton_code(helion.Config(**dict(config)))
+    except Exception as error:  # Helion's own errors, and those of torch under it
+        raise ConfigurationRefusedError(_summary(error)) from error
+    return source
+
+
+def source_key(source: str) -> str:
+    """A short name for generated code: equal code, equal kernel."""
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def generated_module(path: Path) -> Iterator[ModuleType]:
+    """Load generated code as a module of its own; forgotten at the end."""
+    name = f"_llamea_gpu_generated_{next(_names)}"
+    module = load_module(name, path)
+    try:
+        yield module
+    finally:
+        sys.modules.pop(name, None)
+
+
+def load_module(name: str, path: Path) -> ModuleType:
+    """Execute a file as module ``name`` and register it; what it raises passes through."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LlameaGpuError(f"a module must be a Python file, but got {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def warm_up(function: Callable[..., object], arguments: Sequence[object]) -> tuple[Any, ...]:
+    """Compile what a generated host function would launch: Triton's ``CompiledKernel``s.
+
+    Raises:
+        ConfigurationRefusedError: Triton refuses the code.
+    """
+    from helion.runtime import default_launcher
+
+    compiled: list[Any] = []
+
+    def launch(kernel: Any, grid: tuple[int, ...], *values: object, **options: Any) -> None:
+        default_launcher(_WarmUpOnly(kernel, compiled), grid, *values, **options)
+
+    try:
+        function(*arguments, _launcher=launch)
+    except Exception as error:  # whatever Triton's passes, ptxas or the host function raise
+        raise ConfigurationRefusedError(_summary(error)) from error
+    return tuple(compiled)
+
+
+class _WarmUpOnly:
+    """A Triton kernel that compiles where it would run."""
+
+    def __init__(self, kernel: Any, compiled: list[Any]) -> None:
+        self._kernel = kernel
+        self._compiled = compiled
+
+    def run(self, *values: object, grid: tuple[int, ...], warmup: bool, **options: Any) -> Any:
+        del warmup
+        wrapped = [_without_storage(value) for value in values]
+        done = self._kernel.run(*wrapped, grid=grid, warmup=True, **options)
+        self._compiled.append(done)
+        return done
+
+
+class _Pointer:
+    """A tensor as Triton's specialization sees it: a type, an alignment and a range."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.dtype = tensor.dtype
+        self.shape = tensor.shape
+        self.device = tensor.device
+        self._offset = tensor.storage_offset() * tensor.element_size()
+        self._bytes = tensor.untyped_storage().nbytes()
+
+    def data_ptr(self) -> int:
+        # The allocator hands out storage at multiples of 512 bytes.
+        return int(self._offset)
+
+    def ptr_range(self) -> int:
+        return int(self._bytes)
+
+
+def _without_storage(value: object) -> object:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return _Pointer(value) if isinstance(value, FakeTensor) else value
+
+
+def _summary(error: BaseException) -> str:
+    """The error's type and last words on one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text[:_MESSAGE_CHARACTERS]
+
+
+def _resources(kernel: Any) -> Resources:
+    metadata = kernel.metadata
+    registers, spill_bytes = _registers_and_spills(kernel.asm["cubin"])
+    return Resources(
+        registers=registers,
+        spill_bytes=spill_bytes,
+        shared_bytes=int(metadata.shared),
+        tensor_memory_columns=int(getattr(metadata, "tmem_size", None) or 0),
+        num_warps=int(metadata.num_warps),
+    )
+
+
+def _registers_and_spills(cubin: bytes) -> tuple[int, int]:
+    """Registers and bytes of local memory a thread, as the disassembler reports them."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run(  # noqa: S603 - Triton's own tool on a file just written
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    found = re.search(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)", done.stdout)
+    if found is None:
+        raise LlameaGpuError(
+            f"cuobjdump must report REG, STACK and LOCAL, but printed {done.stdout[:200]!r}"
+        )
+    registers, stack, local = map(int, found.groups())
+    return registers, stack + local
