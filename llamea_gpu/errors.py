@@ -6,6 +6,7 @@
     │   └── UnknownSpaceError     a --space name that nothing answers to
     ├── RecordingError            a live kernel that cannot be loaded or recorded
     ├── TaskError                 a recording, clock or trace that cannot be scored
+    ├── BenchError                a bench, or a bench's folder, that breaks a rule
     ├── SearcherError             a searcher spec that names nothing or does not load
     ├── SandboxError
     │   └── SandboxUnavailableError   no isolation level could be verified
@@ -56,6 +57,10 @@ class RecordingError(LlameaGpuError):
 
 class TaskError(LlameaGpuError):
     """A recording, clock or trace from which no task or score can be made."""
+
+
+class BenchError(LlameaGpuError):
+    """A bench that cannot be run or read: other settings, an unfinished or malformed folder."""
 
 
 class SearcherError(LlameaGpuError):

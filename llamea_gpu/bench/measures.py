@@ -1,0 +1,49 @@
+"""What one run is worth besides P: when it came near the optimum, and how far it was at the end.
+
+What it does not do: average over runs (`llamea_gpu.bench.analysis` does).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.tasks import Trace
+
+TARGETS_PERCENT = (10, 5, 1)  # above the optimum
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The first configuration within a target: the how many-th evaluation, and when it was done."""
+
+    evaluations: int
+    elapsed_s: float
+
+
+def first_hit(space: SpaceInfo, trace: Trace, percent: float) -> Hit | None:
+    """When ``trace`` first came within ``percent`` % of the optimum; None if it never did."""
+    near = trace.cost_ms <= space.optimum_ms * (1 + percent / 100)
+    if not near.any():
+        return None
+    first = int(np.argmax(near))
+    return Hit(first + 1, float(trace.elapsed_s[first]))
+
+
+def regret(space: SpaceInfo, trace: Trace) -> float:
+    """best / optimum - 1 at the end; that of the median cost where nothing worked."""
+    best_ms = trace.best_ms if trace.best_ms < math.inf else space.median_ms
+    return best_ms / space.optimum_ms - 1.0
+
+
+def is_failed(trace: Trace) -> bool:
+    """Whether the run did not end in order, or evaluated nothing."""
+    return trace.outcome not in ("budget", "finished") or not trace.rows.size
+
+
+def failed_evaluations(trace: Trace) -> int:
+    """How many configurations were tried that do not work."""
+    return int(np.count_nonzero(np.isinf(trace.cost_ms)))

@@ -1,0 +1,202 @@
+"""What a bench runs, and under which rules: settings, searchers, spaces, repeats.
+
+What it does: describes searchers and tasks so that a result says exactly what was measured, and
+lists the runs of a bench.
+
+What it does not do: run anything, or hold a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from llamea_gpu.errors import BenchError
+from llamea_gpu.searchers.library import LibrarySearcher
+from llamea_gpu.searchers.registry import Searcher
+from llamea_gpu.spaces.features import SpaceFeatures, compute_features
+from llamea_gpu.tasks import Task, run_seed
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(allow_inf_nan=False, gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Setting = bool | int | Finite | str
+
+LOTTERY_EVALUATIONS = 10
+
+
+class RunKey(NamedTuple):
+    """Which run: the names of searcher and space, and the number of the repeat, from 0."""
+
+    searcher: str
+    space: str
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What decides a run besides searcher, space and repeat.
+
+    ``clock`` is empty where each recording has its own. ``cpu_limit_s`` is None for the defaults of
+    `llamea_gpu.runner`.
+    """
+
+    seed: Count = 1
+    clock: str = ""
+    charge_cpu: bool = False
+    cpu_limit_s: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearcherInfo:
+    """A searcher. ``name`` is its spec; ``kind`` is ``source`` or ``library``.
+
+    ``digest`` is the SHA-256 of all that decides what it does: source text, class and
+    hyperparameters, or factory, settings and library versions.
+    """
+
+    name: str
+    kind: str
+    digest: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceInfo:
+    """A task's space: what results on it mean, and what a report shows of it.
+
+    ``fingerprint`` is the SHA-256 of parameters, configurations and measurements; ``clock``,
+    ``budget_s``, ``budget_evaluations``, ``axis_start_s`` and ``axis_end_s`` are the task's (see
+    `llamea_gpu.tasks`), ``configurations`` its number of rows.
+    """
+
+    name: str
+    fingerprint: str
+    clock: str
+    budget_s: Positive
+    budget_evaluations: Positive
+    axis_start_s: Annotated[float, Field(allow_inf_nan=False, ge=0)]
+    axis_end_s: Positive
+    optimum_ms: Positive
+    median_ms: Positive
+    configurations: Annotated[int, Field(gt=0)]
+    features: SpaceFeatures
+
+    @property
+    def is_lottery(self) -> bool:
+        """Whether the budget holds so few evaluations that a score on it is mostly luck."""
+        return self.budget_evaluations < LOTTERY_EVALUATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``repeats`` runs of each searcher on each space, with seeds that do not name the searcher."""
+
+    settings: BenchSettings
+    repeats: Annotated[int, Field(ge=1, le=10_000)]
+    searchers: tuple[SearcherInfo, ...]
+    spaces: tuple[SpaceInfo, ...]
+
+    def runs(self) -> Iterator[RunKey]:
+        """Every run: a repeat of all searchers on all spaces, then the next repeat."""
+        for repeat in range(self.repeats):
+            for searcher in self.searchers:
+                for space in self.spaces:
+                    yield RunKey(searcher.name, space.name, repeat)
+
+    def seed_of(self, run: RunKey) -> int:
+        """Seed of ``run``; the same for every searcher."""
+        return run_seed(self.settings.seed, run.space, run.repeat)
+
+    def joined(self, other: Plan) -> Plan:
+        """Both plans in one: every searcher and space of either, and the larger ``repeats``.
+
+        Raises:
+            BenchError: other settings, or a searcher or space that is another under its name.
+        """
+        if self.settings != other.settings:
+            raise BenchError(
+                f"one bench has one group of settings, but this one has {self.settings}, and the "
+                f"command asks for {other.settings}: use another folder"
+            )
+        for what, mine, theirs in (
+            ("searcher", self.searchers, other.searchers),
+            ("space", self.spaces, other.spaces),
+        ):
+            known = {item.name: _identity(item) for item in mine}
+            for item in theirs:
+                if known.get(item.name, _identity(item)) != _identity(item):
+                    raise BenchError(
+                        f"the {what} {item.name!r} is not what it was when this bench was run "
+                        f"(its content, clock or versions differ): use another folder"
+                    )
+        return replace(
+            self,
+            repeats=max(self.repeats, other.repeats),
+            searchers=(*self.searchers, *_new(self.searchers, other.searchers)),
+            spaces=(*self.spaces, *_new(self.spaces, other.spaces)),
+        )
+
+
+def describe_searcher(searcher: Searcher) -> SearcherInfo:
+    """What ``searcher`` is."""
+    if isinstance(searcher, LibrarySearcher):
+        parts: list[object] = [searcher.factory, dict(searcher.settings), dict(searcher.versions)]
+        return SearcherInfo(
+            searcher.name, "library", _digest(parts), searcher.settings, searcher.versions
+        )
+    settings = dict(searcher.hyperparameters)
+    parts = [searcher.source, searcher.class_name, settings]
+    return SearcherInfo(searcher.name, "source", _digest(parts), settings)
+
+
+def describe_space(task: Task) -> SpaceInfo:
+    """What ``task`` is."""
+    recording = task.recording
+    return SpaceInfo(
+        name=task.name,
+        fingerprint=_fingerprint(task),
+        clock=task.clock.name,
+        budget_s=task.budget_s,
+        budget_evaluations=task.budget_evaluations,
+        axis_start_s=float(task.axis_s[0]),
+        axis_end_s=float(task.axis_s[-1]),
+        optimum_ms=task.optimum_ms,
+        median_ms=task.median_ms,
+        configurations=recording.space.size,
+        features=compute_features(recording),
+    )
+
+
+def _identity(item: SearcherInfo | SpaceInfo) -> tuple[str, ...]:
+    """What must be the same for runs to be comparable."""
+    if isinstance(item, SearcherInfo):
+        return item.kind, item.digest
+    return item.fingerprint, item.clock
+
+
+_Item = TypeVar("_Item", SearcherInfo, SpaceInfo)
+
+
+def _new(mine: Sequence[_Item], theirs: Sequence[_Item]) -> list[_Item]:
+    known = {item.name for item in mine}
+    return [item for item in theirs if item.name not in known]
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _fingerprint(task: Task) -> str:
+    recording = task.recording
+    digest = hashlib.sha256(recording.space.fingerprint.encode())
+    for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
+        digest.update(np.ascontiguousarray(column, dtype="<f8").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,191 @@
+"""Runs a bench: everything of a plan that is not there yet, on all cores, resumable.
+
+What it does: `run_bench` submits the missing runs of a plan and returns them all. With a folder,
+each run is appended to a journal as soon as it ends, so that a process that is killed loses only
+the runs in flight; the same command goes on where it stopped, one with more searchers or repeats
+adds them, and one with other settings is refused.
+
+What it does not do: analyse (`llamea_gpu.bench.analysis`), or compare with a shipped baseline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from pathlib import Path
+
+import numpy as np
+
+from llamea_gpu.bench.journal import Journal
+from llamea_gpu.bench.plan import BenchSettings, Plan, RunKey, describe_searcher, describe_space
+from llamea_gpu.bench.results import SUMMARY, BenchResults
+from llamea_gpu.errors import BenchError, SearcherError
+from llamea_gpu.runner import Runner
+from llamea_gpu.sandbox import Limits
+from llamea_gpu.searchers.registry import Searcher
+from llamea_gpu.tasks import Task, Trace
+
+_JOURNAL = "bench.jsonl"
+_IN_FLIGHT = 64
+
+Progress = Callable[[int, int], None]
+
+
+def make_plan(
+    searchers: Sequence[Searcher], tasks: Sequence[Task], repeats: int, settings: BenchSettings
+) -> Plan:
+    """The plan of ``repeats`` runs of each of ``searchers`` on each of ``tasks``.
+
+    Raises:
+        BenchError: none of either, or one that is named twice.
+    """
+    plan = Plan(
+        settings,
+        repeats,
+        tuple(describe_searcher(searcher) for searcher in searchers),
+        tuple(describe_space(task) for task in tasks),
+    )
+    for what, items in (("searcher", plan.searchers), ("space", plan.spaces)):
+        names = [item.name for item in items]
+        if not names or len(set(names)) < len(names):
+            raise BenchError(
+                f"a bench must name at least one {what}, and each once, but got {names!r:.400}"
+            )
+    return plan
+
+
+def run_bench(
+    plan: Plan,
+    searchers: Sequence[Searcher],
+    tasks: Sequence[Task],
+    runner: Runner,
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> BenchResults:
+    """All runs of ``plan``, and of the bench that ``folder`` already holds.
+
+    ``searchers`` and ``tasks`` are those that ``plan`` was made of. What the folder holds besides
+    is kept; where more repeats, searchers or spaces leave runs of it missing, it must be named too.
+    ``progress`` is told (runs done, runs in all). The result has no analysis yet: whoever adds one
+    saves it.
+
+    Raises:
+        BenchError: the folder holds a bench of other settings, spaces or searchers, or another
+            process writes to it.
+    """
+    with contextlib.ExitStack() as stack:
+        journal = None
+        runs: dict[RunKey, Trace] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            journal = stack.enter_context(Journal.open(folder / _JOURNAL))
+            plan, runs = _continued(folder, plan, journal)
+        chosen = {searcher.name: searcher for searcher in searchers}
+        by_name = {task.name: task for task in tasks}
+        missing = [key for key in plan.runs() if key not in runs]
+        _refuse_unnamed(missing, chosen, by_name)
+        total = len(missing) + len(runs)
+        if progress is not None:
+            progress(len(runs), total)
+        for key, trace in _run_all(runner, plan, missing, chosen, by_name):
+            runs[key] = trace
+            if journal is not None:
+                journal.append(key, trace)
+            if progress is not None:
+                progress(len(runs), total)
+    return BenchResults(plan, runs)
+
+
+def _continued(folder: Path, plan: Plan, journal: Journal) -> tuple[Plan, dict[RunKey, Trace]]:
+    """``plan`` and what the folder holds of it; the journal's runs move into the table."""
+    runs: dict[RunKey, Trace] = {}
+    if (folder / SUMMARY).exists():
+        before = BenchResults.load_unfinished(folder)
+        joint = before.plan.joined(plan)
+        runs = {**before.runs, **journal.read(before.plan)}
+    elif journal.read_lines():
+        raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
+    else:
+        joint = plan
+    BenchResults(joint, runs).save(folder)
+    journal.clear()
+    return joint, runs
+
+
+def _refuse_unnamed(
+    missing: Sequence[RunKey], searchers: Mapping[str, Searcher], tasks: Mapping[str, Task]
+) -> None:
+    for what, names, known in (
+        ("searcher", {key.searcher for key in missing}, searchers),
+        ("space", {key.space for key in missing}, tasks),
+    ):
+        unnamed = sorted(names - set(known))
+        if unnamed:
+            raise BenchError(
+                f"each {what} of the folder that lacks runs must be named, but {unnamed!r:.400} "
+                f"is not: name it too, or use another folder"
+            )
+
+
+def _run_all(
+    runner: Runner,
+    plan: Plan,
+    keys: Sequence[RunKey],
+    searchers: Mapping[str, Searcher],
+    tasks: Mapping[str, Task],
+) -> Iterator[tuple[RunKey, Trace]]:
+    """Each run as it ends, in any order."""
+    cpu_s = plan.settings.cpu_limit_s
+    limits = Limits(cpu_s=cpu_s) if cpu_s else None
+
+    def submit(key: RunKey) -> Future[Trace]:
+        return runner.submit(
+            searchers[key.searcher],
+            tasks[key.space],
+            plan.seed_of(key),
+            limits=limits,
+            charge_cpu=plan.settings.charge_cpu,
+        )
+
+    waiting = list(reversed(keys))
+    flying: dict[Future[Trace], RunKey] = {}
+    suspects = []
+    while waiting or flying:
+        while waiting and len(flying) < _IN_FLIGHT:
+            key = waiting.pop()
+            flying[submit(key)] = key
+        done, _ = wait(flying, return_when=FIRST_COMPLETED)
+        for future in done:
+            key = flying.pop(future)
+            if _lost_its_process(future):
+                suspects.append(key)
+            else:
+                yield key, future.result()
+    # A process that dies takes the runs beside it along; alone, a run can only blame itself.
+    for key in suspects:
+        future = submit(key)
+        wait([future])
+        lost = _lost_its_process(future)
+        yield key, _crashed(plan.seed_of(key), future) if lost else future.result()
+
+
+def _lost_its_process(future: Future[Trace]) -> bool:
+    error = future.exception()
+    return isinstance(error, SearcherError) and isinstance(error.__cause__, BrokenExecutor)
+
+
+def _crashed(seed: int, future: Future[Trace]) -> Trace:
+    """A run of which nothing is left but that it took its process down."""
+    nothing = np.empty(0)
+    return Trace(
+        rows=nothing.astype(np.int32),
+        elapsed_s=nothing,
+        cost_ms=nothing,
+        outcome="crashed",
+        asks=0,
+        revisits=0,
+        seed=seed,
+        error=str(future.exception()),
+    )
