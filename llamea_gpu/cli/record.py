@@ -1,12 +1,143 @@
-"""``llamea-gpu spaces record``: measure the configurations of a live kernel on this machine's GPU."""
+"""``llamea-gpu spaces record``: measure the configurations of a live kernel on this machine."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from llamea_gpu.cli.text import cell
+from llamea_gpu.errors import SpaceError
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
+
+_PLAIN_EVERY_S = 15.0
+
+Script = Annotated[Path, typer.Argument(help="Python file that describes the kernel.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the sample and of the order of measuring.")]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option(min=1, help="End in order after this time; the same command continues."),
+]
+Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
 
 
 @app.callback()
 def _record() -> None:
     """Record a search space from a live kernel."""
+
+
+@app.command("kernel-tuner")
+def kernel_tuner(
+    script: Script,
+    output: Output,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Measure a stratified sample of this size.")
+    ] = None,
+    seed: Seed = 0,
+    device: Annotated[
+        list[int] | None, typer.Option(help="Device number; repeat it to share the work.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="CUDA, CUPY, NVCUDA, HIP, C, ...; default: the script's.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Timed runs of a configuration.")] = 7,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one configuration.")] = 60,
+    max_seconds: MaxSeconds = None,
+    name: Name = None,
+) -> None:
+    """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
+
+    SCRIPT defines tune_kernel_arguments(), which returns the keyword arguments of tune_kernel; it
+    is executed. Interrupted or killed, the same command continues where it was.
+    """
+    from llamea_gpu.integrations.kernel_tuner.record import record_kernel
+    from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+
+    check_new_output(output)
+    settings = RecordSettings(
+        devices=tuple(device or [0]),
+        backend=backend,
+        iterations=iterations,
+        timeout_s=timeout,
+        sample=sample,
+        seed=seed,
+        max_seconds=max_seconds,
+        name=name,
+        command=command_line(script, output),
+    )
+    with progress_line() as show:
+        outcome = record_kernel(
+            script,
+            output,
+            settings,
+            lambda p: show(p.done, p.total, p.failed, p.elapsed_s, p.left_s),
+        )
+    if outcome.recording is None:
+        typer.echo(
+            f"{outcome.done} of {outcome.total} configurations measured, kept in "
+            f"{outcome.journal}: the same command continues"
+        )
+        return
+    found = outcome.recording
+    typer.echo(
+        f"{output}: {found.info.name}, {found.space.size} configurations, "
+        f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms"
+    )
+
+
+def check_new_output(output: Path) -> None:
+    """Refuse an output that exists, before anything is measured.
+
+    Raises:
+        SpaceError: it exists, or its folder does not.
+    """
+    if output.exists() or not output.absolute().parent.is_dir():
+        raise SpaceError(
+            f"the output must be a new file in a folder that exists, but got {output}: name "
+            f"another, or remove it"
+        )
+
+
+def command_line(*paths: Path) -> str:
+    """What was typed, with these paths shortened to their names: others have other folders."""
+    names = {str(path): path.name for path in paths}
+    return shlex.join(["llamea-gpu", *(names.get(word, word) for word in sys.argv[1:])])
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[int, int, int, float, float | None], None]]:
+    """A line that follows a recording; a new one every 15 s where nobody's terminal is."""
+    console = Console(stderr=True, highlight=False)
+    printed_at = -_PLAIN_EVERY_S
+
+    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
+
+        def show(
+            done: int, total: int, failed: int, elapsed_s: float, left_s: float | None
+        ) -> None:
+            nonlocal printed_at
+            left = "" if left_s is None else f", about {_duration(left_s)} left"
+            line = f"{done} of {total} measured, {failed} failing, {_duration(elapsed_s)}{left}"
+            if console.is_terminal:
+                live.update(Text(line), refresh=True)
+            elif monotonic() - printed_at >= _PLAIN_EVERY_S or done == total:
+                printed_at = monotonic()
+                console.print(cell(line))
+
+        yield show
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,106 @@
+"""An append-only journal of measurements, so that a recorder that is killed loses nothing.
+
+JSON lines: the first identifies what is measured, each further one is one measurement. A line cut
+short by a crash is dropped when the journal is opened again. It knows nothing of frameworks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, BinaryIO
+
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.spaces.quoting import quoted
+
+_SYNC_EVERY_S = 1.0
+
+
+class Journal:
+    """An open journal. ``entries`` are the measurements of earlier runs and of this one."""
+
+    def __init__(self, file: BinaryIO, entries: list[dict[str, Any]]) -> None:
+        self._file = file
+        self._synced_at = monotonic()
+        self.entries = entries
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one measurement; on disk at the latest with the first one a second later."""
+        self.entries.append(dict(entry))
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()  # survives this process; the disk's turn comes with fsync
+        if monotonic() - self._synced_at >= _SYNC_EVERY_S:
+            self.sync()
+
+    def sync(self) -> None:
+        """Have everything on disk."""
+        os.fsync(self._file.fileno())
+        self._synced_at = monotonic()
+
+
+@contextmanager
+def open_journal(path: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
+    """Open or begin the journal of what ``identity`` (JSON values) describes.
+
+    Raises:
+        RecordingError: the journal is of something else, is damaged in the middle, or is in use.
+    """
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RecordingError(
+                f"one recorder may write a journal, but another one has {path} open: wait for it"
+            ) from error
+        lines = _whole_lines(file)
+        if lines:
+            _check_identity(path, lines[0], identity)
+        else:
+            file.write(json.dumps(identity).encode() + b"\n")
+        journal = Journal(file, lines[1:])
+        journal.sync()
+        try:
+            yield journal
+        finally:
+            file.flush()
+            journal.sync()
+
+
+def _whole_lines(file: BinaryIO) -> list[dict[str, Any]]:
+    """Parse the journal and cut off a last line that was never finished."""
+    file.seek(0)
+    data = file.read()
+    end = data.rfind(b"\n") + 1
+    file.truncate(end)
+    file.seek(end)
+    lines = []
+    for number, line in enumerate(data[:end].splitlines(), start=1):
+        try:
+            parsed = json.loads(line)
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise RecordingError(
+                f"a journal must hold one JSON object a line, but line {number} of {file.name} "
+                f"does not: remove the file to record anew"
+            )
+        lines.append(parsed)
+    return lines
+
+
+def _check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    # What JSON makes of it, so that tuples equal lists.
+    wanted = json.loads(json.dumps(wanted))
+    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    if differing:
+        key = differing[0]
+        raise RecordingError(
+            f"a recording continues with what it began with, but {path} differs in "
+            f"{', '.join(differing)} ({key}: {quoted(found.get(key))}, now "
+            f"{quoted(wanted.get(key))}): restore it, or remove the journal to record anew"
+        )

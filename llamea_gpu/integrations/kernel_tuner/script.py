@@ -1,0 +1,217 @@
+"""Kernel scripts: a Python file that says how Kernel Tuner is to call a kernel.
+
+Such a file defines one function and, optionally, one dictionary:
+
+    def tune_kernel_arguments() -> dict: ...   # keyword arguments of kernel_tuner.tune_kernel
+    INFO = {"name": "matmul-4096", "default_configuration": {"block_m": 64, ...}, "note": "..."}
+
+The function gives what belongs to the kernel (``kernel_name``, ``kernel_source``,
+``problem_size``, ``arguments``, ``tune_params``, ``restrictions``, ``answer``, ``lang``, ...).
+What belongs to the way of tuning (strategy, device, iterations, cache, ...) is the caller's.
+
+Loading executes the file: it is the user's own code, never a model's. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.spaces.quoting import quoted
+from llamea_gpu.spaces.space import Value
+
+FUNCTION = "tune_kernel_arguments"
+REQUIRED = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params")
+# Said by whoever tunes or records, on the command line.
+_OF_THE_CALLER = {
+    *("strategy", "strategy_options", "cache", "simulation_mode", "parallel", "device", "platform"),
+    *("iterations", "quiet", "verbose", "log", "seed", "metrics"),
+    *("objective", "objective_higher_is_better", "objectives"),
+}
+_INFO_KEYS = {"name", "default_configuration", "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelScript:
+    """A loaded kernel script.
+
+    Attributes:
+        path: the file.
+        name: short name of kernel and problem; the file's stem unless ``INFO`` names it.
+        arguments: keyword arguments of ``tune_kernel``. ``kernel_source`` is text, a function, or
+            a list whose file names are absolute.
+        default_configuration: parameter name to value, as ``INFO`` gives it.
+        note: what ``INFO`` says about the kernel.
+    """
+
+    path: Path
+    name: str
+    arguments: Mapping[str, Any]
+    default_configuration: Mapping[str, Value] | None = None
+    note: str = ""
+
+    @property
+    def language(self) -> str | None:
+        """The script's ``lang``: CUDA, CUPY, NVCUDA, HIP, OPENCL, C, ...; None: to be detected."""
+        return self.arguments.get("lang")
+
+    def kernel_text(self) -> str:
+        """The kernel's source text: files one after another, a generating function as its code."""
+        source = self.arguments["kernel_source"]
+        parts = source if isinstance(source, list) else [source]
+        return "\n".join(_text(part) for part in parts)
+
+    def argument_facts(self) -> tuple[Mapping[str, object], ...]:
+        """Shape and dtype of each array, dtype and value of each scalar."""
+        return tuple(_argument_facts(argument) for argument in self.arguments["arguments"])
+
+    def constraints(self) -> tuple[str, ...]:
+        """The restrictions as text; a function as its code."""
+        given = self.arguments.get("restrictions") or ()
+        listed = given if isinstance(given, list | tuple) else [given]
+        return tuple(item if isinstance(item, str) else _text(item) for item in listed)
+
+    def problem_size(self) -> str:
+        """The problem size as JSON; a function as its code."""
+        size = self.arguments["problem_size"]
+        return _text(size) if callable(size) else json.dumps(size, default=_plain)
+
+    @property
+    def verified(self) -> bool:
+        """Whether results are compared with a reference."""
+        return self.arguments.get("answer") is not None or "verify" in self.arguments
+
+
+def load_kernel_script(path: Path) -> KernelScript:
+    """Execute a kernel script and check what it defines.
+
+    Raises:
+        RecordingError: no such file, an error inside it, a missing function or argument, an
+            argument that is the caller's or that ``tune_kernel`` does not know.
+    """
+    path = Path(path).absolute()
+    module = _execute(path)
+    function = getattr(module, FUNCTION, None)
+    if not callable(function):
+        raise RecordingError(
+            f"a kernel script must define a function {FUNCTION}() that returns the keyword "
+            f"arguments of kernel_tuner.tune_kernel, but {path} does not: add it"
+        )
+    with_context = f"{FUNCTION}() of {path}"
+    try:
+        arguments = function()
+    except Exception as error:
+        raise RecordingError(f"{with_context} must return, but raised {error!r}") from error
+    if not isinstance(arguments, dict):
+        raise RecordingError(f"{with_context} must return a dict, but got {type(arguments)}")
+    _check_keys(arguments, with_context)
+    checked = {**arguments, "kernel_source": _resolved(arguments["kernel_source"], path.parent)}
+    return KernelScript(path=path, arguments=checked, **_info(module, path, checked))
+
+
+def _execute(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise RecordingError(f"a kernel script must be a Python file, but {path} is not a file")
+    name = f"llamea_gpu_kernel_script_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RecordingError(f"a kernel script must be named FILE.py, but got {path}: rename it")
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # as running the file does: it may import neighbours
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RecordingError(f"{path} must load, but raised {error!r}") from error
+    return module
+
+
+def _check_keys(arguments: Mapping[str, Any], what: str) -> None:
+    from kernel_tuner import tune_kernel
+
+    missing = [key for key in REQUIRED if arguments.get(key) is None]
+    if missing:
+        raise RecordingError(f"{what} must give {', '.join(REQUIRED)}, but {missing} are missing")
+    known = set(inspect.signature(tune_kernel).parameters)
+    foreign = sorted(set(arguments) - (known - _OF_THE_CALLER))
+    if foreign:
+        raise RecordingError(
+            f"{what} must give arguments of tune_kernel that belong to the kernel, but got "
+            f"{foreign}: leave them out (how to tune is said on the command line)"
+        )
+
+
+def _info(module: ModuleType, path: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    info = getattr(module, "INFO", {})
+    if not isinstance(info, dict) or not set(info) <= _INFO_KEYS:
+        raise RecordingError(
+            f"INFO of {path} must be a dict with some of {sorted(_INFO_KEYS)}, but is "
+            f"{quoted(info)}"
+        )
+    default = info.get("default_configuration")
+    names = set(arguments["tune_params"])
+    if default is not None and (not isinstance(default, dict) or set(default) != names):
+        raise RecordingError(
+            f"default_configuration of {path} must give a value to each of {sorted(names)}, but "
+            f"is {quoted(default)}"
+        )
+    return {
+        "name": str(info.get("name", path.stem)),
+        "default_configuration": default,
+        "note": str(info.get("note", "")),
+    }
+
+
+def _resolved(source: Any, folder: Path) -> Any:
+    """File names made independent of the current folder; one file becomes its text."""
+    if isinstance(source, list):
+        return [str(_found(item, folder) or item) if _is_name(item) else item for item in source]
+    found = _found(source, folder) if _is_name(source) else None
+    if isinstance(source, Path) and found is None:
+        raise RecordingError(f"kernel_source must be a file or source text, but {source} is not")
+    return source if found is None else found.read_text(encoding="utf-8")
+
+
+def _is_name(source: object) -> bool:
+    return isinstance(source, Path) or (isinstance(source, str) and "\n" not in source)
+
+
+def _found(name: str | Path, folder: Path) -> Path | None:
+    """The file beside the script, or in the current folder."""
+    candidates = [place / name for place in (folder, Path.cwd())]
+    try:
+        return next((path for path in candidates if path.is_file()), None)
+    except OSError:  # source text on one line is too long for a name
+        return None
+
+
+def _text(source: Any) -> str:
+    if callable(source):
+        try:
+            return inspect.getsource(source)
+        except (OSError, TypeError):
+            return repr(source)
+    found = _found(source, Path.cwd()) if _is_name(source) else None
+    return str(source) if found is None else found.read_text(encoding="utf-8")
+
+
+def _argument_facts(argument: Any) -> Mapping[str, object]:
+    shape: Sequence[int] | None = getattr(argument, "shape", None)
+    dtype = str(getattr(argument, "dtype", type(argument).__name__))
+    if shape:
+        return {"shape": [int(n) for n in shape], "dtype": dtype}
+    value = _plain(argument)
+    return {"dtype": dtype, "value": value} if isinstance(value, int | float) else {"dtype": dtype}
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as the Python number it stands for."""
+    return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value

@@ -1,0 +1,49 @@
+"""How a live kernel is to be recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llamea_gpu.errors import RecordingError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """How to record.
+
+    Attributes:
+        devices: device numbers, all of one kind; configurations are shared among them.
+        backend: overrides the script's ``lang`` (CUPY, NVCUDA, CUDA, HIP, C, ...).
+        iterations: timed runs of each configuration; the time is their mean.
+        timeout_s: a configuration that takes longer is stopped and recorded as ``timeout``.
+        sample: number of configurations; None means all valid ones.
+        seed: of the sample and of the order of measuring.
+        max_seconds: end in order after this time; the same call continues later.
+        name: the recording's name; None means the script's.
+        command: what a person types to do this again; kept in the recording.
+    """
+
+    devices: tuple[int, ...] = (0,)
+    backend: str | None = None
+    iterations: int = 7
+    timeout_s: float = 60.0
+    sample: int | None = None
+    seed: int = 0
+    max_seconds: float | None = None
+    name: str | None = None
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "iterations": self.iterations,
+            "timeout_s": self.timeout_s,
+            "sample": 1 if self.sample is None else self.sample,
+            "max_seconds": 1 if self.max_seconds is None else self.max_seconds,
+            "number of devices": len(self.devices),
+        }
+        wrong = {name: value for name, value in limits.items() if not value > 0}
+        if wrong or len(set(self.devices)) != len(self.devices):
+            raise RecordingError(
+                f"counts and limits must be > 0 and devices distinct, but got "
+                f"{wrong or self.devices}"
+            )
