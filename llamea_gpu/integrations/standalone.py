@@ -24,6 +24,7 @@ from llamea_gpu.prompting.normalise import module_names
 
 COPYRIGHT = "Copyright (c) 2026 The llamea_gpu authors"
 _PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
+_NOQA = re.compile(r"  # noqa: .*$", re.MULTILINE)  # directives of this project's own settings
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _WIDTH = 98
 _BUILTINS = frozenset(dir(builtins))
@@ -55,16 +56,19 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
         SearcherError: optimizer and runtime define the same name for different things.
     """
     own, runtime = _Module.parse(optimizer.source), _Module.parse(export.runtime)
-    _refuse_collisions(optimizer.name, own, runtime)
-    top = [_header(optimizer, export, own), _import_block([*own.imports, *runtime.imports])]
-    parts = [
-        "\n\n".join(top),
-        _rule(f"The optimizer: {optimizer.class_name}") + own.body,
-        _rule(f"The runtime: what connects it to {export.framework.partition(' ')[0]}")
-        + runtime.body,
+    _refuse_collisions(optimizer.name, own, runtime, ast.parse(export.joint))
+    top = [
+        _header(optimizer, export, own),
+        _import_block([*own.imports, *runtime.imports]),
+        _rule(f"The optimizer: {optimizer.class_name}"),
+        own.body,
+    ]
+    framework = export.framework.partition(" ")[0]
+    rest = [
+        _rule(f"The runtime: what connects it to {framework}") + "\n\n" + runtime.body,
         export.joint.strip("\n"),
     ]
-    text = "\n\n\n".join(parts) + "\n"
+    text = "\n\n\n".join(["\n\n".join(top), *(_NOQA.sub("", part) for part in rest)]) + "\n"
     compile(text, f"{optimizer.name}.py", "exec", dont_inherit=True)
     return text
 
@@ -165,9 +169,10 @@ def _by_kind(item: _Import) -> tuple[int, str]:
     return kind, item.name
 
 
-def _refuse_collisions(name: str, own: _Module, runtime: _Module) -> None:
+def _refuse_collisions(name: str, own: _Module, runtime: _Module, joint: ast.Module) -> None:
     """A name may be bound on both sides only by the same import."""
-    theirs = module_names(runtime.tree) | (_names_read(runtime.tree) & _BUILTINS)
+    theirs = module_names(runtime.tree) | module_names(joint)
+    theirs |= _names_read(runtime.tree) & _BUILTINS
     shared = {i.bound for i in set(own.imports) & set(runtime.imports)}
     clashing = sorted((module_names(own.tree) & theirs) - shared)
     if clashing:
@@ -216,4 +221,4 @@ def _quotable(text: str) -> str:
 
 
 def _rule(title: str) -> str:
-    return f"# {'-' * _WIDTH}\n# {title}\n# {'-' * _WIDTH}\n\n"
+    return f"# {'-' * _WIDTH}\n# {title}\n# {'-' * _WIDTH}"

@@ -1,1 +1,43 @@
-"""Kernel Tuner: our optimizers in it, recordings from it, files exported to it."""
+"""Kernel Tuner: our optimizers in it, recordings from it, files exported to it.
+
+`strategy` is for live tuning and simulation; ``export`` writes the same as one file that does not
+need llamea_gpu. Kernel Tuner itself is imported late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llamea_gpu.integrations.optimizer import load_optimizer
+from llamea_gpu.searchers.library import require
+from llamea_gpu.searchers.registry import Hyperparameter
+
+if TYPE_CHECKING:
+    from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy
+
+__all__ = ["strategy"]
+
+
+def strategy(
+    spec: str, *, seed: int | None = None, **hyperparameters: Hyperparameter
+) -> KernelTunerStrategy:
+    """An optimizer for ``kernel_tuner.tune_kernel(..., strategy=strategy("NAME"))``.
+
+    ``spec`` names a classical or generated optimizer or a ``FILE.py[:Class]``, and
+    ``hyperparameters`` are those of its class; ``strategy_options`` may hold some too, beside
+    Kernel Tuner's ``max_fevals`` and ``time_limit``. With a ``seed`` the run can be repeated. The
+    optimizer's source is executed in this process: see `llamea_gpu.integrations.optimizer`.
+
+    Raises:
+        SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a
+            rule of the contract, or a hyperparameter does not exist or has another type.
+    """
+    require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
+    from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy
+
+    optimizer = load_optimizer(spec, **hyperparameters)
+
+    def make(**settings: Hyperparameter) -> object:
+        return optimizer.with_settings(**settings).make()
+
+    return KernelTunerStrategy(optimizer.name, make, optimizer.hyperparameters, seed)

@@ -1,0 +1,308 @@
+"""The optimizer contract on top of Kernel Tuner: an optimizer becomes a strategy.
+
+What it does: shows Kernel Tuner's valid configurations as tuples of value indices, hands batches
+to its runner, remembers costs so that revisits are free, and turns its stop criterion into the end
+of the optimizer's run. Draws and answers are those of the simulator (`llamea_gpu.spaces.space`),
+so that a seed visits the same configurations there and here.
+
+What it does not do: import anything of llamea_gpu. Its text is pasted into every exported file,
+hence numpy and kernel_tuner only, and names that no optimizer has.
+"""
+
+import contextlib
+import math
+import random as python_random
+import secrets
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import kernel_tuner.interface
+import numpy as np
+from kernel_tuner.strategies.wrapper import OptAlgWrapper
+from kernel_tuner.util import StopCriterionReached
+
+KernelTunerConfiguration = tuple[int, ...]  # value indices, one for each tunable parameter
+
+
+class KernelTunerBudgetExhausted(BaseException):
+    """The run is over. A BaseException, so that ``except Exception`` lets it pass."""
+
+
+class KernelTunerSpace:
+    """``space`` of the contract: Kernel Tuner's valid configurations, in lexicographic order."""
+
+    def __init__(self, searchspace: Any, rng: np.random.Generator) -> None:
+        lists = [list(values) for values in searchspace.tune_params.values()]
+        self.names = tuple(searchspace.tune_params)
+        self.values = tuple(
+            tuple(v.item() if isinstance(v, np.generic) else v for v in values) for values in lists
+        )
+        self.cardinalities = tuple(map(len, lists))
+        self.ordinal = tuple(map(self._is_ordinal, self.values))
+        # By type and value, because Kernel Tuner lets one parameter hold both 1 and True.
+        indices = [{(type(v), v): i for i, v in enumerate(values)} for values in lists]
+        native = {
+            tuple(index[type(v), v] for index, v in zip(indices, config, strict=True)): config
+            for config in searchspace.list
+        }
+        self._tuples = sorted(native)
+        self._row_of = {config: row for row, config in enumerate(self._tuples)}
+        self._array = np.array(self._tuples, dtype=np.int64)
+        self._rng = rng
+        self.size = len(self._tuples)
+        self.native = [native[config] for config in self._tuples]  # row -> values, for the runner
+
+    @staticmethod
+    def _is_ordinal(values: Sequence[Any]) -> bool:
+        """At least two numbers (not bool), strictly rising or falling."""
+        if len(values) < 2 or not all(type(v) in (int, float) for v in values):
+            return False
+        signs = {(a < b) - (a > b) for a, b in pairwise(values)}
+        return signs in ({1}, {-1})
+
+    def row(self, config: Any) -> int:
+        """Position among the valid configurations, -1 for one that is not."""
+        try:
+            return self._row_of.get(config, -1)
+        except TypeError:  # unhashable: a list or an array instead of a tuple
+            pass
+        try:
+            return self._row_of.get(tuple(config), -1)
+        except TypeError:
+            return -1
+
+    def sample(self, n: int) -> list[KernelTunerConfiguration]:
+        """``n`` distinct random configurations; all of them, shuffled, when n >= size."""
+        return [self._tuples[row] for row in self._random_rows(n)]
+
+    def pool(self, n: int) -> Any:
+        """(m, d) value indices: every configuration if there are at most n, else n random ones."""
+        return self._array.copy() if n >= self.size else self._array[self._random_rows(n)]
+
+    def _random_rows(self, n: int) -> list[int]:
+        size, rng = self.size, self._rng
+        if n >= size:
+            return list(rng.permutation(size).tolist())
+        if n == 1:
+            return [int(rng.integers(size))]
+        while n * n <= size:  # few of many: draw again while something repeats
+            rows = rng.integers(0, size, n).tolist()
+            if len(set(rows)) == n:
+                return list(rows)
+        return list(rng.choice(size, n, replace=False).tolist())
+
+    def neighbors(
+        self, config: Sequence[int], kind: str = "hamming"
+    ) -> list[KernelTunerConfiguration]:
+        """Valid configurations that differ in one parameter, by parameter, then by value index.
+
+        ``adjacent`` keeps, along an ordinal parameter, only the nearest valid value down and up.
+        """
+        row = self.row(config)
+        if row < 0:
+            raise ValueError(f"neighbors needs a valid configuration, but got {config!r:.200}")
+        if kind not in ("hamming", "adjacent"):
+            raise ValueError(f"kind must be 'hamming' or 'adjacent', but got {kind!r}")
+        center = self._tuples[row]
+        found = []
+        for j, own in enumerate(center):
+            line = [(*center[:j], i, *center[j + 1 :]) for i in range(self.cardinalities[j])]
+            below = [other for other in line[:own] if other in self._row_of]
+            above = [other for other in line[own + 1 :] if other in self._row_of]
+            if kind == "adjacent" and self.ordinal[j]:
+                below, above = below[-1:], above[:1]
+            found += below + above
+        return found
+
+    def contains(self, config: Sequence[int]) -> bool:
+        """Whether the configuration is valid."""
+        return self.row(config) >= 0
+
+    def repair(self, config: Sequence[float]) -> KernelTunerConfiguration:
+        """The nearest valid configuration; ties go to the first in lexicographic order.
+
+        A differing categorical parameter counts 1, an ordinal one |difference| / (values - 1).
+        Fractions and indices out of range are allowed.
+        """
+        row = self.row(config)
+        if row >= 0:
+            return self._tuples[row]
+        beyond = (~np.array(self.ordinal)).astype(np.int64)  # out of range stays out of range
+        top = np.array(self.cardinalities) - 1
+        target = np.clip(self._finite(config), -beyond, top + beyond)
+        distance = np.zeros(self.size)
+        for j, last in enumerate(top.tolist()):
+            column = self._array[:, j]
+            if last and self.ordinal[j]:
+                distance += np.abs(column - target[j]) / last
+            elif last:
+                distance += column != np.rint(target[j])
+        return self._tuples[int(np.argmax(distance <= distance.min() + 1e-9))]
+
+    def _finite(self, config: Sequence[float]) -> Any:
+        try:
+            target = np.asarray(config, dtype=np.float64)
+        except (TypeError, ValueError):
+            target = np.empty(0)
+        if target.shape != (len(self.names),) or not np.isfinite(target).all():
+            raise ValueError(
+                f"a configuration to repair must be {len(self.names)} finite numbers, but got "
+                f"{config!r:.200}"
+            )
+        return target
+
+    def encode(self, configs: Any) -> Any:
+        """Value indices scaled to [0, 1]: (n, d), index / (values - 1), 0 for a single value."""
+        array = np.asarray(configs, dtype=np.float64)
+        dimension = len(self.names)
+        if array.size and array.shape[-1:] != (dimension,):
+            raise ValueError(f"encode needs (n, {dimension}) indices, but got {array.shape}")
+        return array.reshape(-1, dimension) / np.maximum(np.array(self.cardinalities) - 1, 1)
+
+
+class KernelTunerEvaluate:
+    """``evaluate`` of the contract: Kernel Tuner measures what is new, the rest is remembered."""
+
+    max_idle_asks = 10_000  # with nothing new among them, in a row: the optimizer is stuck
+
+    def __init__(self, func: Any, space: KernelTunerSpace) -> None:
+        self._func = func
+        self._space = space
+        self._cost_of: dict[int, float] = {}  # by row
+        self._idle_asks = 0
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1, as of the last answer."""
+        return float(self._func.budget_spent_fraction)
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations Kernel Tuner's runner measures side by side."""
+        return max(int(self._func.runner.available_parallelism()), 1)
+
+    def __call__(self, configs: Any) -> list[float]:
+        """Costs to minimise, in the order of ``configs``; inf for one that does not work."""
+        configs = list(configs)
+        rows = [self._space.row(config) for config in configs]
+        if rows and min(rows) < 0:
+            wrong = configs[rows.index(-1)]
+            raise ValueError(
+                f"configurations must be valid in this space, but {wrong!r:.200} is not: check "
+                "with space.contains or use space.repair"
+            )
+        fresh = [row for row in dict.fromkeys(rows) if row not in self._cost_of]
+        self._count_idle(len(rows), len(fresh))
+        try:  # with nothing new, too: this is where Kernel Tuner looks at the clock
+            costs = self._func.eval_all([self._space.native[row] for row in fresh])
+        except StopCriterionReached as reached:
+            raise KernelTunerBudgetExhausted(str(reached)) from reached
+        for row, cost in zip(fresh, costs, strict=True):
+            # The largest float is how Kernel Tuner spells a failure.
+            self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
+        return [self._cost_of[row] for row in rows]
+
+    def _count_idle(self, asked: int, fresh: int) -> None:
+        self._idle_asks = 0 if fresh else self._idle_asks + max(asked, 1)
+        if self._idle_asks > self.max_idle_asks:
+            reason = f"the optimizer asked {self.max_idle_asks} times for what it had seen"
+            warnings.warn(f"tuning ends before its budget: {reason}", stacklevel=3)
+            raise KernelTunerBudgetExhausted(reason)
+
+
+class KernelTunerStrategy:
+    """An optimizer as ``strategy=`` of ``kernel_tuner.tune_kernel``.
+
+    ``make`` builds the optimizer from ``hyperparameters``, which ``strategy_options`` may change
+    for a run. The seed of a run is ``seed``, else the one that ``tune_kernel`` was given, else a
+    random one; the attribute ``seed`` is that of the latest run. Whatever the optimizer does, the
+    result of tuning is all that was measured.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        hyperparameters: Mapping[str, Any],
+        seed: int | None = None,
+    ) -> None:
+        self.name = name
+        self.seed = seed
+        self.hyperparameters = dict(hyperparameters)
+        self.costfunc_kwargs = {"scaling": False, "snap": False}  # configurations as they are
+        self._make = make
+        self._fixed_seed = seed
+        # Kernel Tuner 1.5 grants several workers only to the strategies on this list of its own.
+        vars(kernel_tuner.interface).get("_STRATEGY_PARALLEL", []).append(self)
+
+    def __repr__(self) -> str:
+        given = "".join(f", {key}={value}" for key, value in self.hyperparameters.items())
+        return f"{type(self).__name__}({self.name}, seed={self.seed}{given})"
+
+    def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
+        """What ``tune_kernel`` calls; returns its results."""
+        return OptAlgWrapper(self).tune(searchspace, runner, tuning_options)
+
+    def __call__(self, func: Any, searchspace: Any) -> None:
+        """Run on a cost function of Kernel Tuner's; `StopCriterionReached` when the budget ends."""
+        options = func.tuning_options
+        if len(options.objective) != 1:
+            raise ValueError(
+                f"{self.name} minimises one objective, but tune_kernel got {options.objective}"
+            )
+        settings = self._settings(options.strategy_options)
+        self.seed = self._choose_seed(options.get("seed"))
+        if self._fixed_seed is None and not getattr(func.runner, "quiet", False):
+            print(f"{self.name}: seed {self.seed}")
+        with self._seeded(self.seed) as rng:
+            space = KernelTunerSpace(searchspace, rng)
+            optimizer = self._make(**settings)
+            try:
+                optimizer(KernelTunerEvaluate(func, space), space, rng)
+            except KernelTunerBudgetExhausted as end:
+                raise StopCriterionReached(str(end)) from None
+            except Exception:
+                if not func.results:
+                    raise
+                fault = traceback.format_exc(limit=-3)
+                message = f"{self.name} failed; the result is what was measured before: {fault}"
+                warnings.warn(message, stacklevel=2)
+
+    def _settings(self, strategy_options: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters, with those that are among the options."""
+        theirs = {"max_fevals", "time_limit", "searchspace_construction_options"}
+        given = {key: value for key, value in strategy_options.items() if key not in theirs}
+        unknown = sorted(given.keys() - self.hyperparameters.keys())
+        if unknown:
+            raise ValueError(
+                f"strategy_options of {self.name} must be among "
+                f"{sorted(theirs | self.hyperparameters.keys())}, but got {unknown}"
+            )
+        return {**self.hyperparameters, **given}
+
+    def _choose_seed(self, of_tune_kernel: int | None) -> int:
+        given = (self._fixed_seed, of_tune_kernel)
+        return next((int(seed) for seed in given if seed is not None), secrets.randbits(32))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _seeded(seed: int) -> Iterator[np.random.Generator]:
+        """The run's generator; meanwhile every other source of randomness depends on the seed."""
+        before = python_random.getstate(), np.random.get_state()  # noqa: NPY002 - put back below
+        unseeded = vars(np.random.bit_generator)  # whence ``default_rng()`` takes its entropy
+        entropy = unseeded.get("randbits")
+        python_random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 - for what draws from the global generator
+        if entropy is not None:
+            unseeded["randbits"] = python_random.Random(seed).getrandbits  # noqa: S311 - no secret
+        try:
+            yield np.random.default_rng(seed)
+        finally:
+            python_random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            if entropy is not None:
+                unseeded["randbits"] = entropy
