@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from llamea_gpu import __version__
-from llamea_gpu.cli import doctor, evolve, exchange, measure, runs, spaces
+from llamea_gpu.cli import doctor, evolve, exchange, export, measure, runs, spaces
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import LlameaGpuError
 
@@ -28,6 +28,7 @@ app.command("run")(measure.run)
 app.command("score")(measure.score)
 app.command("bench")(measure.bench)
 app.command("evolve")(evolve.evolve)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 
 

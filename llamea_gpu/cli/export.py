@@ -1,0 +1,54 @@
+"""``llamea-gpu export``: an optimizer as one file for a live autotuner."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llamea_gpu.cli.text import plain
+from llamea_gpu.errors import SearcherError
+
+
+class Target(str, Enum):
+    """Autotuners that a file can be written for."""
+
+    KERNEL_TUNER = "kernel-tuner"
+    HELION = "helion"
+
+
+# Imported late: only the one that is asked for.
+_MODULES = {
+    Target.KERNEL_TUNER: "llamea_gpu.integrations.kernel_tuner.export",
+    Target.HELION: "llamea_gpu.integrations.helion.export",
+}
+
+
+def export(
+    name: Annotated[str, typer.Argument(help="NAME or FILE.py[:Class], with ?key=value settings.")],
+    to: Annotated[Target, typer.Option(help="Autotuner.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+) -> None:
+    """Write an optimizer as one readable file that does not need llamea_gpu."""
+    from llamea_gpu.integrations.optimizer import load_optimizer
+
+    optimizer = load_optimizer(name)
+    source: str = importlib.import_module(_MODULES[to]).export_source(optimizer)
+    if output is None:
+        typer.echo(plain(source) if sys.stdout.isatty() else source, nl=False)
+        return
+    try:
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(source)
+    except FileExistsError:
+        raise SearcherError(
+            f"{output} exists already: name another file, or give --force"
+        ) from None
+    typer.echo(f"{output}: {optimizer.class_name} for {to.value}")
