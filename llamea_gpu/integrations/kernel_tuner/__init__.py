@@ -30,12 +30,15 @@ def strategy(
 
     Raises:
         SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a
-            rule of the contract, or a hyperparameter does not exist or has another type.
+            rule of the contract or raises when it is loaded, or a hyperparameter does not exist
+            or has another type.
     """
     require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
     from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy
 
     optimizer = load_optimizer(spec, **hyperparameters)
+    # A fault shows now, and what it imports draws no random numbers later, when a run is seeded.
+    optimizer.make()
 
     def make(**settings: Hyperparameter) -> object:
         return optimizer.with_settings(**settings).make()
