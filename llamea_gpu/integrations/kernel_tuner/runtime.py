@@ -28,8 +28,11 @@ from kernel_tuner.util import StopCriterionReached
 KernelTunerConfiguration = tuple[int, ...]  # value indices, one for each tunable parameter
 
 
-class KernelTunerBudgetExhausted(BaseException):
-    """The run is over. A BaseException, so that ``except Exception`` lets it pass."""
+class KernelTunerRunEnded(BaseException):
+    """The budget is used up, or Kernel Tuner itself failed: its exception is the cause.
+
+    A BaseException, so that an optimizer's ``except Exception`` lets it pass.
+    """
 
 
 class KernelTunerSpace:
@@ -199,8 +202,8 @@ class KernelTunerEvaluate:
         self._count_idle(len(rows), len(fresh))
         try:  # with nothing new, too: this is where Kernel Tuner looks at the clock
             costs = self._func.eval_all([self._space.native[row] for row in fresh])
-        except StopCriterionReached as reached:
-            raise KernelTunerBudgetExhausted(str(reached)) from reached
+        except Exception as reason:
+            raise KernelTunerRunEnded from reason
         for row, cost in zip(fresh, costs, strict=True):
             # The largest float is how Kernel Tuner spells a failure.
             self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
@@ -211,7 +214,7 @@ class KernelTunerEvaluate:
         if self._idle_asks > self.max_idle_asks:
             reason = f"the optimizer asked {self.max_idle_asks} times for what it had seen"
             warnings.warn(f"tuning ends before its budget: {reason}", stacklevel=3)
-            raise KernelTunerBudgetExhausted(reason)
+            raise KernelTunerRunEnded from StopCriterionReached(reason)
 
 
 class KernelTunerStrategy:
@@ -263,8 +266,8 @@ class KernelTunerStrategy:
             optimizer = self._make(**settings)
             try:
                 optimizer(KernelTunerEvaluate(func, space), space, rng)
-            except KernelTunerBudgetExhausted as end:
-                raise StopCriterionReached(str(end)) from None
+            except KernelTunerRunEnded as end:
+                raise end.__cause__ or end from None
             except Exception:
                 if not func.results:
                     raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,10 +91,11 @@ def test_unseeded_and_global_generators_depend_on_the_seed_too(
         "    def __call__(self, evaluate, space, rng):\n"
         "        pool = space.pool(10**6)\n"
         "        while True:\n"
-        "            for x in (random.random(), np.random.random(), qmc.Sobol(1).random(1)[0, 0]):\n"
+        "            drawn = random.random(), np.random.random(), qmc.Sobol(1).random()[0, 0]\n"
+        "            for x in drawn:\n"
         "                evaluate([tuple(pool[int(x * len(pool))])])\n"
     )
-    simulation = Simulation(replace(small_recording()), tmp_path)
+    simulation = Simulation(small_recording(), tmp_path)
     sandboxed = runner.run(resolve(str(source)), counted_task(simulation.recording, 40), seed=5)
     live = simulation.tune(strategy(str(source), seed=5), 40)
     assert simulation.rows(live) == sandboxed.rows.tolist()
