@@ -1,7 +1,7 @@
 """One run of a trusted optimizer in this process: the host's `Evaluator` behind the contract.
 
-What it does: hands out ``evaluate`` and ``space``, seeds the process, limits and measures the
-optimizer's CPU time, and turns however the run ends into a trace.
+What it does: hands out ``evaluate`` and a `RecordedSpace`, seeds the process, limits and measures
+the optimizer's CPU time, and turns however the run ends into a trace.
 
 What it does not do: protect anything. Code that is not trusted runs in `llamea_gpu.sandbox`.
 """
@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.runner.recorded_space import RecordedSpace
 from llamea_gpu.searchers.contract import Configurations, Optimizer
 from llamea_gpu.seeding import seed_process
-from llamea_gpu.spaces.space import SearchSpace, SpaceView
+from llamea_gpu.spaces.space import SearchSpace
 from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace
 
 _FRAMES_SHOWN = 12
@@ -100,14 +101,13 @@ def run_optimizer(
     ``cpu_s`` needs the process's main thread, whose timer signal ends the run; None sets no limit.
     """
     evaluator = Evaluator(task, max_idle_asks, charge_cpu)
-    space = task.recording.space
     rng = seed_process(seed)
     optimizer = build()
-    evaluate = LocalEvaluate(space, evaluator)
+    evaluate = LocalEvaluate(task.recording.space, evaluator)
     outcome, error = "finished", None
     try:
         with _cpu_limit(cpu_s), _quiet():
-            optimizer(evaluate, SpaceView(space, rng), rng)
+            optimizer(evaluate, RecordedSpace(task.recording, rng), rng)
     except BudgetExhausted:
         outcome = "budget"
     except Stalled:

@@ -1,0 +1,113 @@
+"""Helion's own searches: ``helion:LFBOTreeSearch?effort=full``.
+
+What a spec may set, beside every plain keyword argument of the search itself (which otherwise are
+those of Helion's effort profile):
+
+- ``effort``: ``full`` (Helion's default) or ``quick``.
+- ``start``: ``random`` begins at a random configuration; ``default`` begins at the recording's
+  default configuration, as Helion does with a live kernel.
+- ``initial_population_strategy``: ``from_random``, or Helion's ``from_best_available``, which is
+  what its quick profile uses: the start alone, since no cache is read.
+- ``roles``: whether Helion is told which parameters are block sizes and which is the number of
+  warps, as it knows of its own kernels. It then searches those more, and draws fewer large blocks.
+- ``model``, for the searches that ask an LLM, unless ``HELION_LLM_MODEL`` names one. Address and
+  key come from the environment as Helion reads them (``HELION_LLM_API_BASE``,
+  ``HELION_LLM_API_KEY``, ``OPENAI_API_KEY`` ...), never from a spec, because specs are recorded.
+
+It only reads specs; Helion is imported where a search runs (`search`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.searchers.helion.keywords import parse_keywords
+from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
+
+# Each search, and the module of helion.autotuner that holds it.
+_MODULES = {
+    "LFBOTreeSearch": "surrogate_pattern_search",
+    "LFBOPatternSearch": "surrogate_pattern_search",
+    "PatternSearch": "pattern_search",
+    "DifferentialEvolutionSearch": "differential_evolution",
+    "DESurrogateHybrid": "de_surrogate_hybrid",
+    "RandomSearch": "random_search",
+    "LLMGuidedSearch": "llm_search",
+    "LLMSeededLFBOTreeSearch": "llm_seeded_lfbo",
+}
+_DEFAULTS: dict[str, Setting] = {
+    "effort": "full",
+    "start": "random",
+    "initial_population_strategy": "from_random",
+    "roles": True,
+}
+_CHOICES = {
+    "effort": ("quick", "full"),
+    "start": ("random", "default"),
+    "initial_population_strategy": ("from_random", "from_best_available"),
+}
+_OLDEST = (1, 2)
+
+
+def names() -> tuple[str, ...]:
+    """The searches that `resolve` knows."""
+    return tuple(_MODULES)
+
+
+def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
+    """The searcher that ``helion:NAME?QUERY`` names.
+
+    Raises:
+        SearcherError: there is no such search or setting, a value has another type, an LLM search
+            has no model, or Helion or torch is missing or too old.
+    """
+    if name not in _MODULES:
+        raise SearcherError(f"{spec}: a search of Helion must be one of {', '.join(_MODULES)}")
+    versions = {
+        package: require(package, "helion", spec) for package in ("helion", "torch", "scikit-learn")
+    }
+    found = tuple(int(part) for part in versions["helion"].split(".")[:2])
+    if found < _OLDEST:
+        raise SearcherError(
+            f"{spec} needs helion >= {'.'.join(map(str, _OLDEST))}, but {versions['helion']} is "
+            "installed: pip install --upgrade helion"
+        )
+    settings = _settings(spec, name, query)
+    return LibrarySearcher(
+        name=spec,
+        factory="llamea_gpu.searchers.helion.search:HelionSearch",
+        settings={"search": name, **settings},
+        versions=versions,
+    )
+
+
+def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
+    if "api_key" in query:
+        raise SearcherError(
+            f"helion:{name}: a spec is recorded, so it must hold no key (this one is not shown): "
+            "put it into HELION_LLM_API_KEY"
+        )
+    asks_llm = name.startswith("LLM")
+    own: dict[str, Setting] = {**_DEFAULTS, **({"model": ""} if asks_llm else {})}
+    items = [item for item in query.split("&") if item]
+    foreign = [item for item in items if item.partition("=")[0] not in own]
+    keywords: Mapping[str, Setting] = {}
+    if foreign:
+        keywords = parse_keywords(spec, foreign, _MODULES[name], name, tuple(own))
+    chosen = parse_settings(spec, "&".join(item for item in items if item not in foreign), own)
+    settings = {**_DEFAULTS, **chosen, **keywords}
+    for key, choices in _CHOICES.items():
+        if settings[key] not in choices:
+            raise SearcherError(
+                f"{spec}: {key} must be one of {', '.join(choices)}, but got {settings[key]!r}"
+            )
+    if asks_llm:
+        settings["model"] = settings.get("model") or os.environ.get("HELION_LLM_MODEL", "")
+        if not settings["model"]:
+            raise SearcherError(
+                f"{spec} asks an LLM, so it needs the name of a model: add ?model=NAME or set "
+                "HELION_LLM_MODEL"
+            )
+    return settings

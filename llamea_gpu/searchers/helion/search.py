@@ -1,0 +1,143 @@
+"""One of Helion's searches as an optimizer under the contract.
+
+It builds the search as Helion's external autotuner does, over a space instead of a kernel, with a
+benchmark provider that answers from ``evaluate``. Nothing is compiled, cached, logged or run in
+another process, and of the user's ``HELION_...`` variables only those of the LLM route count.
+
+Not here: an LLM's latency; the clock charges what is measured. Its answers do not depend on the
+seed, so such a run cannot be repeated exactly; every other one can.
+
+Imports Helion, so it is imported where the search runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from helion import exc
+from helion.autotuner import search_algorithms
+from helion.autotuner.base_search import BaseSearch
+from helion.autotuner.effort_profile import get_effort_profile
+from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.searchers.contract import Configuration, Evaluate, Space
+from llamea_gpu.searchers.helion import route
+from llamea_gpu.searchers.helion.provider import RecordedProvider, timed_again
+from llamea_gpu.searchers.helion.scoped import environment, replaced
+from llamea_gpu.searchers.helion.tunables import Tunables
+from llamea_gpu.searchers.library import Setting
+
+
+class HelionSearch:
+    """``search`` names the class; the other parameters are those of the package's docstring.
+
+    Raises:
+        SearcherError: this Helion has no such search, or an LLM search has no route.
+    """
+
+    def __init__(
+        self,
+        search: str,
+        effort: str,
+        start: str,
+        initial_population_strategy: str,
+        roles: bool,
+        model: str = "",
+        **keywords: Setting,
+    ) -> None:
+        if search not in search_algorithms:
+            raise SearcherError(
+                f"the installed Helion has no {search}: pip install --upgrade helion"
+            )
+        self._class = search_algorithms[search]
+        self._effort: Any = effort
+        self._start = start
+        self._roles = roles
+        self._model = model
+        self._keywords = keywords
+        self._environment = {
+            "HELION_AUTOTUNER_INITIAL_POPULATION": initial_population_strategy,
+            "HELION_SKIP_CACHE": "1",
+            # joblib then runs one tree of a forest after the other. Threads would add up their
+            # votes in the order in which they happen to finish, and sums of floats depend on it.
+            "LOKY_MAX_CPU_COUNT": "1",
+        }
+        if model:
+            route.check(search, model)
+            self._environment["HELION_LLM_MODEL"] = model
+
+    def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
+        """Run until the search ends by itself, or the budget does.
+
+        Raises:
+            SearcherError: there is no default configuration to start from, or the LLM failed.
+        """
+        tunables = Tunables(space, self._first(space), roles=self._roles)
+        provider = functools.partial(RecordedProvider, evaluate=evaluate, tunables=tunables)
+        with (
+            environment(self._environment),
+            _answered_by(provider),
+            route.described(space) if self._model else contextlib.nullcontext(),
+            # The end of a search in which nothing worked, which its trace shows.
+            contextlib.suppress(exc.NoConfigFound),
+        ):
+            kernel = _ExternalKernelAdapter(
+                create_user_config_spec(tunables.fragments),
+                compile_fn=_never,
+                args=(),
+                device=torch.device("cpu"),
+                autotune_effort=self._effort,
+                autotune_random_seed=int(rng.integers(2**32)),
+                autotune_benchmark_fn=timed_again,
+                autotune_log_level=logging.CRITICAL + 1,
+                autotune_progress_bar=False,
+            )
+            arguments = route.arguments(space) if self._model else ()
+            self._class(kernel, arguments, **self._arguments(kernel)).autotune(skip_cache=True)
+
+    def _first(self, space: Space) -> Configuration:
+        if self._start == "random":
+            return space.sample(1)[0]
+        default: Configuration | None = getattr(space, "default", None)
+        if default is None:
+            raise SearcherError(
+                "start=default needs a recording that names its tuner's default configuration "
+                "(with categorical values that it holds), but this one does not: use start=random"
+            )
+        return default
+
+    def _arguments(self, kernel: Any) -> dict[str, Any]:
+        """What the effort profile says, then what the spec says, as far as the class takes it."""
+        profile = get_effort_profile(self._effort)
+        arguments: dict[str, Any] = self._class.get_kwargs_from_profile(profile, kernel.settings)
+        # As where Helion compiles side by side: differential evolution measures a generation in one
+        # batch. Its external autotuner would turn that off, having nothing to compile itself.
+        arguments["immediate_update"] = False
+        arguments.update(self._keywords)
+        taken = inspect.signature(self._class).parameters
+        return {name: value for name, value in arguments.items() if name in taken}
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("a search on a recording compiles nothing")
+
+
+@contextlib.contextmanager
+def _answered_by(provider: Any) -> Iterator[None]:
+    """Every search made within, those that a search makes itself included, uses ``provider``."""
+    prepare = BaseSearch._prepare
+
+    def prepare_with_provider(search: Any) -> None:
+        search._benchmark_provider_cls = provider
+        prepare(search)
+
+    with replaced(BaseSearch, _prepare=prepare_with_provider):
+        yield
