@@ -35,7 +35,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,7 @@ from llamea_gpu.tasks import Task, Trace
 FloatArray = NDArray[np.float64]
 
 _COLUMNS = ("run", "elapsed_s", "cost")
+_RESAMPLED_TIMES = 4_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +151,18 @@ def score_space(
     )
 
 
+def resampled_curves(
+    task: Task, traces: Sequence[Trace | ExternalTrace], counts: NDArray[np.int64]
+) -> FloatArray:
+    """P_t of resamples: each row of ``counts`` (n, runs) says how often every run is taken.
+
+    (n, 1000). The regression is fitted anew each time, to at most `_RESAMPLED_TIMES` points in
+    time: beyond that many, neighbouring ones are merged.
+    """
+    pool = _pool(task, traces).merged(_RESAMPLED_TIMES)
+    return _performance(task, np.array([pool.ranks(task.axis_s, count) for count in counts]))
+
+
 def aggregate(scores: Sequence[SpaceScore]) -> Score:
     """The mean over spaces at each point of the axis, then over the axis.
 
@@ -202,6 +215,11 @@ class _Pool:
             frozen = int(np.searchsorted(axis_s, beyond_median[0], side="right"))
             ranks[frozen:] = ranks[frozen]
         return ranks
+
+    def merged(self, times: int) -> _Pool:
+        """The pool with at most about ``times`` distinct times."""
+        step = math.ceil(self.time_s.size / times)
+        return replace(self, time_s=self.time_s[::step], starts=self.starts[::step])
 
 
 def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> _Pool:

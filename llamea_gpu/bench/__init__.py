@@ -1,5 +1,7 @@
-"""Held-out comparisons of searchers on recordings."""
+"""Searchers side by side on recordings: plan, runs, results in a folder, and what they show."""
 
-from llamea_gpu.bench.comparison import Standing, compare
+from llamea_gpu.bench.plan import BenchSettings
+from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.bench.running import make_plan, run_bench
 
-__all__ = ["Standing", "compare"]
+__all__ = ["BenchResults", "BenchSettings", "make_plan", "run_bench"]

@@ -9,7 +9,7 @@ Curves have `CURVE_POINTS` values, evenly spaced along each task's time axis, wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ CURVE_POINTS = 101
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Curve = Annotated[tuple[Finite, ...], Field(min_length=CURVE_POINTS, max_length=CURVE_POINTS)]
-Scope = Literal["these spaces", "spaces like these"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +101,23 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``first`` against ``second``, which has the lower P.
+    """``first`` against ``second``, which has no higher P.
 
-    ``difference`` is of their P; ``wins``, ``losses`` and ``ties`` count spaces. ``scope`` says
-    what ``interval`` and the verdict speak of. ``p_value`` and ``p_holm`` (corrected for all pairs)
-    belong to the bootstrap; ``wilcoxon_holm`` is the signed-rank test over spaces, None where
-    there are too few for it ever to come below .05. ``effect`` is Vargha and Delaney's A: how often
-    a run of ``first`` has the higher P than a run of ``second`` on the same space, .5 being no
-    difference. ``decided`` is the verdict, ``repeats_needed`` about how many repeats would decide.
+    ``difference`` is of their P; ``wins``, ``losses`` and ``ties`` count spaces. ``interval`` is
+    about other runs on these spaces, ``interval_spaces`` about other spaces like these (None with
+    fewer than six). ``p_value`` belongs to ``interval``, ``p_holm`` is corrected for the number of
+    pairs; ``wilcoxon_p`` and ``wilcoxon_holm`` are those of the signed-rank test over spaces, None
+    where these are too few for it ever to come below .05. ``effect`` is Vargha and Delaney's A: how
+    often a run of ``first`` has a higher P than a run of ``second`` on the same space, .5 being no
+    difference. ``decided`` is the verdict; where it is open, ``repeats_needed`` is about how many
+    repeats would decide it.
     """
 
     first: str
     second: str
     difference: Finite
     interval: Interval | None
-    scope: Scope
+    interval_spaces: Interval | None
     wins: Count
     losses: Count
     ties: Count

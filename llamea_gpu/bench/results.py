@@ -83,7 +83,7 @@ class BenchResults:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUNS, lambda path: write_runs(path, self.plan, self.runs))
         document = _Summary(1, self.version, self.command, self.plan, self.analysis)
-        text = _SUMMARY.dump_json(document, indent=1)
+        text = _SUMMARY.dump_json(document)
 
         def write_summary(path: Path) -> None:
             path.write_bytes(text)

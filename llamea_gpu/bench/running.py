@@ -5,18 +5,20 @@ each run is appended to a journal as soon as it ends, so that a process that is 
 the runs in flight; the same command goes on where it stopped, one with more searchers or repeats
 adds them, and one with other settings is refused.
 
-What it does not do: analyse (`llamea_gpu.bench.analysis`), or compare with a shipped baseline.
+What it does not do: say what the runs mean (`llamea_gpu.bench.analysis` does).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from llamea_gpu.bench.analysis import analyse
 from llamea_gpu.bench.journal import Journal
 from llamea_gpu.bench.plan import BenchSettings, Plan, RunKey, describe_searcher, describe_space
 from llamea_gpu.bench.results import SUMMARY, BenchResults
@@ -62,30 +64,35 @@ def run_bench(
     runner: Runner,
     *,
     folder: Path | None = None,
+    baseline: BenchResults | None = None,
+    command: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> BenchResults:
-    """All runs of ``plan``, and of the bench that ``folder`` already holds.
+    """All runs of ``plan``, and of the bench that ``folder`` already holds; analysed and saved.
 
     ``searchers`` and ``tasks`` are those that ``plan`` was made of. What the folder holds besides
-    is kept; where more repeats, searchers or spaces leave runs of it missing, it must be named too.
-    ``progress`` is told (runs done, runs in all). The result has no analysis yet: whoever adds one
-    saves it.
+    is kept; searchers of it that lack runs, and all spaces of it, must be named too. Runs of
+    ``baseline``, of the same settings and spaces, count as done. ``progress`` is told
+    (runs done, runs in all).
 
     Raises:
         BenchError: the folder holds a bench of other settings, spaces or searchers, or another
             process writes to it.
     """
+    runs: dict[RunKey, Trace] = {}
+    if baseline is not None:
+        plan, runs = _with_baseline(plan, baseline)
     with contextlib.ExitStack() as stack:
         journal = None
-        runs: dict[RunKey, Trace] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             journal = stack.enter_context(Journal.open(folder / _JOURNAL))
-            plan, runs = _continued(folder, plan, journal)
-        chosen = {searcher.name: searcher for searcher in searchers}
+            plan, runs = _continued(folder, plan, runs, journal)
         by_name = {task.name: task for task in tasks}
+        _refuse_unnamed("space", [space.name for space in plan.spaces], by_name)
+        chosen = {searcher.name: searcher for searcher in searchers}
         missing = [key for key in plan.runs() if key not in runs]
-        _refuse_unnamed(missing, chosen, by_name)
+        _refuse_unnamed("searcher", [key.searcher for key in missing], chosen)
         total = len(missing) + len(runs)
         if progress is not None:
             progress(len(runs), total)
@@ -95,38 +102,60 @@ def run_bench(
                 journal.append(key, trace)
             if progress is not None:
                 progress(len(runs), total)
-    return BenchResults(plan, runs)
+        results = BenchResults(plan, runs, analyse(plan, by_name, runs), tuple(command))
+        if folder is not None and journal is not None:
+            results.save(folder)
+            journal.clear()
+    return results
 
 
-def _continued(folder: Path, plan: Plan, journal: Journal) -> tuple[Plan, dict[RunKey, Trace]]:
-    """``plan`` and what the folder holds of it; the journal's runs move into the table."""
-    runs: dict[RunKey, Trace] = {}
+def _with_baseline(plan: Plan, baseline: BenchResults) -> tuple[Plan, dict[RunKey, Trace]]:
+    """``plan`` with the searchers of ``baseline`` that it does not name, and their runs."""
+    missing = {space.name for space in plan.spaces} - {s.name for s in baseline.plan.spaces}
+    if missing:
+        raise BenchError(
+            f"a baseline must have every space of the bench, but this one lacks "
+            f"{sorted(missing)!r:.400}: it has {[s.name for s in baseline.plan.spaces]!r:.400}"
+        )
+    if plan.repeats > baseline.plan.repeats:
+        raise BenchError(
+            f"a bench must have no more repeats than its baseline ({baseline.plan.repeats}), but "
+            f"asks for {plan.repeats}"
+        )
+    named = {searcher.name for searcher in plan.searchers}
+    wanted = {space.name for space in plan.spaces}
+    others = replace(
+        baseline.plan,
+        repeats=plan.repeats,
+        searchers=tuple(s for s in baseline.plan.searchers if s.name not in named),
+        spaces=tuple(space for space in baseline.plan.spaces if space.name in wanted),
+    )
+    return plan.joined(others), {key: baseline.runs[key] for key in others.runs()}
+
+
+def _continued(
+    folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: Journal
+) -> tuple[Plan, dict[RunKey, Trace]]:
+    """``plan`` and ``runs`` with what the folder holds; its journal moves into the table."""
+    joint, found = plan, dict(runs)
     if (folder / SUMMARY).exists():
         before = BenchResults.load_unfinished(folder)
         joint = before.plan.joined(plan)
-        runs = {**before.runs, **journal.read(before.plan)}
+        found |= {**before.runs, **journal.read(before.plan)}
     elif journal.read_lines():
         raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
-    else:
-        joint = plan
-    BenchResults(joint, runs).save(folder)
+    BenchResults(joint, found).save(folder)
     journal.clear()
-    return joint, runs
+    return joint, found
 
 
-def _refuse_unnamed(
-    missing: Sequence[RunKey], searchers: Mapping[str, Searcher], tasks: Mapping[str, Task]
-) -> None:
-    for what, names, known in (
-        ("searcher", {key.searcher for key in missing}, searchers),
-        ("space", {key.space for key in missing}, tasks),
-    ):
-        unnamed = sorted(names - set(known))
-        if unnamed:
-            raise BenchError(
-                f"each {what} of the folder that lacks runs must be named, but {unnamed!r:.400} "
-                f"is not: name it too, or use another folder"
-            )
+def _refuse_unnamed(what: str, needed: Sequence[str], named: Container[str]) -> None:
+    unnamed = sorted({name for name in needed if name not in named})
+    if unnamed:
+        raise BenchError(
+            f"each {what} of the folder for which there is work must be named in the command, "
+            f"but {unnamed!r:.400} is not: name it too, or use another folder"
+        )
 
 
 def _run_all(

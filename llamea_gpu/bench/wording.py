@@ -1,0 +1,94 @@
+"""A bench's findings in words.
+
+What it does not do: decide anything; `llamea_gpu.bench.analysis` states the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llamea_gpu.bench.findings import Comparison, Interval, Standing
+from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, Plan
+from llamea_gpu.bench.samples import MIN_REPEATS
+
+FINE = 0.05  # a difference of P that a bench ought to be able to see
+
+
+def comparison_sentence(found: Comparison) -> str:
+    """One pair, in a sentence."""
+    spaces = found.wins + found.losses + found.ties
+    count = f"{found.wins} of {spaces} space{'s' if spaces > 1 else ''}"
+    difference = f"P {found.difference:+.2f}{_bracketed(found.interval)}"
+    if found.decided:
+        text = f"{found.first} beats {found.second} on {count}, {difference}"
+        if found.interval_spaces is not None:
+            holds = found.interval_spaces.low > 0
+            text += f"; {'so' if holds else 'not shown'} for other spaces like these"
+            text += _bracketed(found.interval_spaces)
+        return f"{text}."
+    if found.interval is None:
+        return (
+            f"{found.first} and {found.second}: too few repeats to tell them apart ({difference}, "
+            f"{found.first} ahead on {count})."
+        )
+    text = f"{found.first} and {found.second} cannot be told apart: {difference}, on {count}"
+    if found.repeats_needed is not None:
+        text += f"; about {found.repeats_needed:,} repeats would tell"
+    return f"{text}."
+
+
+def summary(
+    plan: Plan, standings: Sequence[Standing], comparisons: Sequence[Comparison]
+) -> tuple[str, ...]:
+    """The result: who leads, then every comparison with the leader."""
+    best = standings[0]
+    where = f"{len(plan.spaces)} space{'s' if len(plan.spaces) > 1 else ''}"
+    first = (
+        f"{best.searcher} has the highest P, {best.p:.2f}{_bracketed(best.interval)}, of "
+        f"{len(standings)} searcher{'s' if len(standings) > 1 else ''} on {where} with "
+        f"{plan.repeats} repeats."
+    )
+    return (first, *(c.sentence for c in comparisons if c.first == best.searcher))
+
+
+def cautions(
+    plan: Plan, standings: Sequence[Standing], comparisons: Sequence[Comparison]
+) -> tuple[str, ...]:
+    """What these numbers cannot show."""
+    said = []
+    if plan.repeats < MIN_REPEATS:
+        said.append(
+            f"Fewer than {MIN_REPEATS} repeats: nothing is said about differences. Ask for more "
+            f"with --repeats."
+        )
+    widths = [(c.interval.high - c.interval.low) / 2 for c in comparisons if c.interval]
+    if widths and np.median(widths) > FINE:
+        said.append(
+            f"With {plan.repeats} repeats on {len(plan.spaces)} spaces, differences of P below "
+            f"about {np.median(widths):.2f} drown in noise."
+        )
+    lotteries = [space.name for space in plan.spaces if space.is_lottery]
+    if lotteries:
+        without = ", ".join(
+            f"{s.searcher} {s.p_without_lotteries:.2f}"
+            for s in standings
+            if s.p_without_lotteries is not None
+        )
+        said.append(
+            f"Fewer than {LOTTERY_EVALUATIONS} evaluations fit the budget of "
+            f"{', '.join(lotteries)}: a score there is mostly luck."
+            + (f" P without: {without}." if without else "")
+        )
+    said += [
+        f"{standing.failed_runs} of {standing.runs} runs of {standing.searcher} failed or "
+        f"measured nothing in time; they count with what they had found."
+        for standing in standings
+        if standing.failed_runs
+    ]
+    return tuple(said)
+
+
+def _bracketed(interval: Interval | None) -> str:
+    return "" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
