@@ -1,0 +1,412 @@
+"""The charts of a bench: ranking, convergence, heat map, targets reached.
+
+Everything shown was computed by the bench (`llamea_gpu.bench.findings`); only the shares of runs
+that reached a target by a time are counted here, from the traces. Names go through ``label``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llamea_gpu.bench.findings import (
+    CURVE_POINTS,
+    Comparison,
+    Interval,
+    Ranks,
+    Reach,
+    SpaceStanding,
+    Standing,
+)
+from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
+from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.report.charts import (
+    DASHES,
+    Chart,
+    Table,
+    axis,
+    colour,
+    count,
+    figure,
+    label,
+    number,
+    share,
+    signed,
+)
+
+SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legend shows them
+_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+
+
+def ranking(standings: Sequence[Standing]) -> Chart:
+    """P with its intervals, best on top."""
+    order = list(reversed(standings))
+    names = [label(s.searcher) for s in order]
+    bars = [
+        _interval_bar("other spaces like these", order, "interval_spaces", 3, "@edge"),
+        _interval_bar("other runs on these spaces", order, "interval", 8, "@s1/45"),
+    ]
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "P",
+        "x": [s.p for s in order],
+        "y": names,
+        "marker": {"color": "@s1", "size": 10, "symbol": "diamond"},
+        "hovertemplate": "%{y}: P %{x:.3f}<extra></extra>",
+    }
+    best = standings[0]
+    return Chart(
+        key="ranking",
+        title="Ranking",
+        summary=f"{best.searcher} has the highest P, {number(best.p)}. Bars are 95 % intervals: "
+        f"the thick one for other runs on these spaces, the thin one for other spaces like these. "
+        f"0 is random search, 1 the optimum at once.",
+        figure=figure(
+            [*(bar for bar in bars if bar["x"]), points],
+            x=axis("P", zeroline=True, zerolinecolor="@muted"),
+            y=axis("", type="category", categoryarray=names, showgrid=False),
+            height=130 + 32 * len(names),
+            legend=_LEGEND,
+        ),
+        table=standings_table(standings),
+        wide=True,
+    )
+
+
+def _interval_bar(
+    name: str, standings: Sequence[Standing], field: str, width: int, tone: str
+) -> dict[str, object]:
+    x: list[float | None] = []
+    y: list[str | None] = []
+    for standing in standings:
+        interval: Interval | None = getattr(standing, field)
+        if interval is not None:
+            x += [interval.low, interval.high, None]
+            y += [label(standing.searcher)] * 2 + [None]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": y,
+        "line": {"color": tone, "width": width},
+        "hoverinfo": "skip",
+    }
+
+
+def between(interval: Interval | None) -> str:
+    """``[low, high]``, or a dash."""
+    return "–" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
+
+
+def standings_table(standings: Sequence[Standing]) -> Table:
+    """Everything about each searcher over all spaces."""
+    lotteries = any(s.p_without_lotteries is not None for s in standings)
+    columns = ["searcher", "places", "P", "95 %, these spaces", "95 %, spaces like these"]
+    columns += ["P without lotteries"] if lotteries else []
+    columns += [f"within {percent} %" for percent in TARGETS_PERCENT]
+    columns += ["runs", "failed runs"]
+    rows = []
+    for s in standings:
+        places = f"{s.place_best}" + (f"–{s.place_worst}" if s.place_worst > s.place_best else "")
+        row = [s.searcher, places, number(s.p), between(s.interval), between(s.interval_spaces)]
+        row += [number(s.p_without_lotteries)] if lotteries else []
+        row += [_reached(s.reaches, percent) for percent in TARGETS_PERCENT]
+        rows.append((*row, str(s.runs), str(s.failed_runs)))
+    return Table("Standings", tuple(columns), tuple(rows))
+
+
+def _reached(reaches: Sequence[Reach], percent: int) -> str:
+    return next((share(reach.share) for reach in reaches if reach.percent == percent), "–")
+
+
+def convergence(
+    key: str,
+    title: str,
+    curves: Sequence[tuple[str, Standing | SpaceStanding]],
+    x: Sequence[float],
+    x_title: str,
+) -> Chart:
+    """P along the budget with 95 % bands; ``curves`` are (searcher, its standing)."""
+    traces: list[dict[str, object]] = []
+    rows = []
+    for place, (name, found) in enumerate(curves):
+        visible: object = True if place < SHOWN_SERIES else "legendonly"
+        low, curve, high = found.curve_low, found.curve, found.curve_high
+        if low is not None and high is not None:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": [*x, *reversed(x)],
+                    "y": _rounded([*high, *reversed(low)]),
+                    "fill": "toself",
+                    "fillcolor": f"{colour(place)}/15",
+                    "line": {"width": 0},
+                    "legendgroup": str(place),
+                    "showlegend": False,
+                    "visible": visible,
+                    "hoverinfo": "skip",
+                }
+            )
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label(name),
+                "x": list(x),
+                "y": _rounded(curve),
+                "line": {
+                    "color": colour(place),
+                    "dash": DASHES[place % len(DASHES)],
+                    "width": 2,
+                },
+                "legendgroup": str(place),
+                "visible": visible,
+                "hovertemplate": f"%{{y:.3f}}<extra>{label(name)}</extra>",
+            }
+        )
+        marks = [CURVE_POINTS * part // 4 - (part == 4) for part in range(5)]
+        rows.append((name, *(number(curve[mark]) for mark in marks)))
+    return Chart(
+        key=key,
+        title=title,
+        summary=_convergence_sentence(rows),
+        figure=figure(
+            traces,
+            x=axis(x_title),
+            y=axis("P", zeroline=True, zerolinecolor="@muted"),
+            height=420,
+            legend=_LEGEND,
+            hovermode="x unified",
+        ),
+        table=Table(
+            "P along the budget",
+            ("searcher", "start", "a quarter", "half", "three quarters", "end"),
+            tuple(rows),
+        ),
+        wide=True,
+    )
+
+
+def _convergence_sentence(rows: Sequence[tuple[str, ...]]) -> str:
+    def leader(column: int) -> str:
+        return max(rows, key=lambda row: float(row[column].replace("−", "-")))[0]
+
+    half, end = leader(3), leader(5)
+    if half == end:
+        return f"{end} is ahead at half of the budget and at its end. Bands are 95 % intervals."
+    return f"{half} is ahead at half of the budget, {end} at its end. Bands are 95 % intervals."
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]
+
+
+def heat_map(standings: Sequence[Standing]) -> Chart:
+    """P of each searcher on each space."""
+    spaces = [s.space for s in standings[0].spaces]
+    by_space = [[s.spaces[i].p for s in standings] for i in range(len(spaces))]
+    names = [label(s.searcher) for s in standings]
+    wins = [int(np.argmax(row)) for row in by_space]
+    top = max(range(len(standings)), key=lambda place: (wins.count(place), -place))
+    return Chart(
+        key="heat-map",
+        title="P by space and searcher",
+        summary=f"{standings[top].searcher} is the best on {wins.count(top)} of "
+        f"{count(len(spaces), 'space')}. Colours end at −1 and 1; the numbers do not.",
+        figure=figure(
+            [
+                {
+                    "type": "heatmap",
+                    "x": names,
+                    "y": [label(space) for space in reversed(spaces)],
+                    "z": [_rounded(row) for row in reversed(by_space)],
+                    "text": [[number(p, 2) for p in row] for row in reversed(by_space)],
+                    "texttemplate": "%{text}",
+                    "zmin": -1,
+                    "zmax": 1,
+                    "colorscale": "@diverging",
+                    "colorbar": {"title": {"text": "P"}, "thickness": 12, "outlinewidth": 0},
+                    "xgap": 2,
+                    "ygap": 2,
+                    "hovertemplate": "%{y}<br>%{x}: P %{z:.3f}<extra></extra>",
+                }
+            ],
+            x=axis("", type="category", showgrid=False, side="top", tickangle=-25),
+            y=axis("", type="category", showgrid=False),
+            height=170 + 30 * len(spaces),
+        ),
+        table=Table(
+            "P by space and searcher",
+            ("space", *(s.searcher for s in standings)),
+            tuple((space, *map(number, row)) for space, row in zip(spaces, by_space, strict=True)),
+        ),
+        wide=True,
+    )
+
+
+def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -> Chart:
+    """Share of all runs that came within ``percent`` % of the optimum, by share of the budget."""
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    traces = []
+    rows = []
+    for place, name in enumerate(order):
+        hits = _hit_shares(results, name, percent)
+        reached = np.searchsorted(np.sort(hits), grid, side="right") / max(1, len(hits))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label(name),
+                "x": _rounded(grid.tolist()),
+                "y": _rounded(reached.tolist()),
+                "line": {"shape": "hv", "color": colour(place), "width": 2}
+                | {"dash": DASHES[place % len(DASHES)]},
+                "visible": True if place < SHOWN_SERIES else "legendonly",
+                "hovertemplate": f"%{{y:.0%}}<extra>{label(name)}</extra>",
+            }
+        )
+        middle, last = reached[CURVE_POINTS // 2], reached[-1]
+        rows.append((name, share(float(middle)), share(float(last))))
+    best = max(rows, key=lambda row: float(row[2].split()[0]))
+    return Chart(
+        key=f"reached-{percent}",
+        title=f"Runs within {percent} % of the optimum",
+        summary=f"{best[0]} reaches it in the most runs: {best[2]} by the end of the budget.",
+        figure=figure(
+            traces,
+            x=axis("share of the budget (simulated time)", tickformat=".0%"),
+            y=axis("share of runs", tickformat=".0%", range=[-0.02, 1.02]),
+            legend=_LEGEND,
+            hovermode="x unified",
+        ),
+        table=Table(
+            f"Share of runs within {percent} % of the optimum",
+            ("searcher", "by half of the budget", "by its end"),
+            tuple(rows),
+        ),
+    )
+
+
+def _hit_shares(results: BenchResults, searcher: str, percent: int) -> list[float]:
+    """When each run reached the target as a share of its budget; inf if never."""
+    found = []
+    for space in results.plan.spaces:
+        for trace in results.traces(searcher, space.name):
+            hit = first_hit(space, trace, percent)
+            found.append(np.inf if hit is None else hit.elapsed_s / space.budget_s)
+    return found
+
+
+def mean_ranks(ranks: Ranks) -> Chart:
+    """Mean ranks over spaces with the critical difference."""
+    order = sorted(ranks.mean_ranks, key=lambda mean: mean.rank)
+    best = order[0]
+    limit = best.rank + ranks.critical_difference
+    apart = [mean.searcher for mean in order if mean.rank > limit]
+    shapes = [
+        {"type": "rect", "x0": best.rank, "x1": limit, "yref": "paper", "y0": 0, "y1": 1}
+        | {"fillcolor": "@s1/12", "line": {"width": 0}, "layer": "below"}
+    ]
+    names = [label(mean.searcher) for mean in reversed(order)]
+    return Chart(
+        key="ranks",
+        title="Mean ranks over spaces",
+        summary=f"Friedman's test over the spaces gives p = {ranks.friedman_p:.3g}. The shaded "
+        f"width is Nemenyi's critical difference, {number(ranks.critical_difference, 2)}: "
+        + (
+            f"beyond it from the best lie {', '.join(apart)}."
+            if apart
+            else "nobody lies beyond it from the best."
+        ),
+        figure=figure(
+            [
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "x": [mean.rank for mean in reversed(order)],
+                    "y": names,
+                    "marker": {"color": "@s1", "size": 10, "symbol": "diamond"},
+                    "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
+                    "showlegend": False,
+                }
+            ],
+            x=axis("mean rank (1 is best)"),
+            y=axis("", type="category", categoryarray=names, showgrid=False),
+            height=120 + 30 * len(names),
+            shapes=shapes,
+        ),
+    )
+
+
+def comparisons_table(comparisons: Sequence[Comparison]) -> Table:
+    """Every pair."""
+    return Table(
+        caption="Every pair; a verdict is only given where the interval allows one",
+        columns=(
+            *("better", "worse", "difference of P", "95 %, these spaces"),
+            *("95 %, spaces like these", "spaces won–lost–tied"),
+            *("p (Holm)", "Wilcoxon p (Holm)", "A", "verdict"),
+        ),
+        rows=tuple(
+            (
+                c.first,
+                c.second,
+                signed(c.difference),
+                between(c.interval),
+                between(c.interval_spaces),
+                f"{c.wins}–{c.losses}–{c.ties}",
+                "–" if c.p_holm is None else f"{c.p_holm:.3g}",
+                "–" if c.wilcoxon_holm is None else f"{c.wilcoxon_holm:.3g}",
+                number(c.effect, 2),
+                _verdict(c),
+            )
+            for c in comparisons
+        ),
+        text=frozenset({0, 1, 9}),
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    if comparison.decided:
+        return "decided"
+    if comparison.repeats_needed is None:
+        return "open"
+    return f"open; about {comparison.repeats_needed} repeats would decide"
+
+
+def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
+    """All searchers on one space."""
+    rows = []
+    for standing in standings:
+        s = next(found for found in standing.spaces if found.space == space.name)
+        reach = {r.percent: r for r in s.reaches}
+        medians = [reach[p].median_evaluations if p in reach else None for p in TARGETS_PERCENT]
+        rows.append(
+            (
+                standing.searcher,
+                number(s.p),
+                between(s.interval),
+                *(_reached(s.reaches, percent) for percent in TARGETS_PERCENT),
+                *(number(value, 1) for value in medians),
+                share(s.regret),
+                number(s.evaluations, 1),
+                share(s.failure_share),
+                share(s.revisit_share),
+                number(s.cpu_s, 2),
+            )
+        )
+    return Table(
+        f"Searchers on {space.name}",
+        (
+            *("searcher", "P", "95 %"),
+            *(f"within {percent} %" for percent in TARGETS_PERCENT),
+            *(f"evaluations to {percent} %" for percent in TARGETS_PERCENT),
+            *("final regret", "evaluations", "failures", "revisits", "own CPU s"),
+        ),
+        tuple(rows),
+    )

@@ -1,0 +1,160 @@
+"""An evolution run as its archive tells it: candidates, calls, what each cost, and the traces.
+
+Everything is read; nothing is drawn here. A folder may come from elsewhere, so parents are
+followed only to earlier candidates that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamea_gpu.archive import Archive, Call
+from llamea_gpu.errors import ArchiveError
+from llamea_gpu.evolution.candidate import FAILED, Candidate
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.llm import Ledger, Price
+from llamea_gpu.tasks import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one call cost, lost attempts included; ``usd`` is None where its model has no price."""
+
+    slot: int
+    attempt: int
+    operator: str
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    answered: bool
+    lost: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run. ``traces`` are by slot and space, of the attempt that settled the slot.
+
+    ``ended`` says why the last session stopped; it is empty while none has.
+    """
+
+    name: str
+    created: str
+    version: str
+    sandbox_level: int | None
+    ended: str
+    settings: EvolutionSettings
+    population: Population
+    calls: tuple[Call, ...]
+    spending: tuple[Spending, ...]
+    traces: Mapping[int, Mapping[str, tuple[Trace, ...]]]
+
+    @property
+    def written(self) -> tuple[Candidate, ...]:
+        """Candidates that a model wrote, by slot."""
+        return tuple(c for c in self.population.candidates if c.slot >= 0)
+
+    @property
+    def seeds(self) -> tuple[Candidate, ...]:
+        """The seed programs."""
+        return tuple(c for c in self.population.candidates if c.slot < 0)
+
+    @property
+    def priced(self) -> bool:
+        """Whether every call has a price, so that dollars tell the whole cost."""
+        return bool(self.spending) and all(item.usd is not None for item in self.spending)
+
+    def parents(self, candidate: Candidate) -> tuple[Candidate, ...]:
+        """The parents that are settled and earlier: a foreign archive may claim others."""
+        known = {c.slot: c for c in self.population.candidates}
+        slots = dict.fromkeys(candidate.parents)
+        return tuple(known[s] for s in slots if s in known and s < candidate.slot)
+
+    def lineage(self, candidate: Candidate) -> tuple[Candidate, ...]:
+        """The candidate and all its ancestors, by slot."""
+        found: dict[int, Candidate] = {}
+        waiting = [candidate]
+        while waiting:
+            current = waiting.pop()
+            if current.slot not in found:
+                found[current.slot] = current
+                waiting += self.parents(current)
+        return tuple(found[slot] for slot in sorted(found))
+
+
+def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
+    """Read the run in ``folder``; ``prices`` by model name turn its tokens into dollars.
+
+    Raises:
+        ArchiveError: the folder holds no run, or a damaged one.
+        SettingsError: its settings are of another version.
+    """
+    with closing(Archive.open(folder, read_only=True)) as archive:
+        facts = archive.facts
+        if "settings" not in facts:
+            raise ArchiveError(f"{archive.path} must hold the run's settings, but does not")
+        documents = archive.candidates()
+        population = Population(tuple(Candidate.from_document(documents[s]) for s in documents))
+        calls = tuple(archive.calls())
+        sessions = [event for event in archive.events() if event.kind in ("session", "stopped")]
+        levels = [e.detail.get("sandbox_level") for e in sessions if e.kind == "session"]
+        last = sessions[-1] if sessions else None
+        return Run(
+            name=folder.resolve().name,
+            created=facts.get("created", ""),
+            version=facts.get("program_version", ""),
+            sandbox_level=levels[-1] if levels and isinstance(levels[-1], int) else None,
+            ended=str(last.detail.get("reason", "")) if last and last.kind == "stopped" else "",
+            settings=recorded_settings(facts["settings"]),
+            population=population,
+            calls=calls,
+            spending=tuple(spent_on(calls, prices)),
+            traces={c.slot: _traces(archive, c) for c in population.candidates},
+        )
+
+
+def _traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ...]]:
+    if candidate.status == FAILED:
+        return {}
+    attempt = max(0, candidate.attempts - 1)
+    found = {
+        space: tuple(archive.traces(candidate.slot, attempt, space).values())
+        for space in candidate.space_p()
+    }
+    return {space: traces for space, traces in found.items() if traces}
+
+
+def spent_on(calls: Sequence[Call], prices: Mapping[str, Price]) -> list[Spending]:
+    """What each call cost, as the run's own ledger counts."""
+    ledger = Ledger(prices)
+    found = []
+    for call in calls:
+        before = ledger.totals
+        usd = ledger.release(ledger.reserve(call.request), lost_attempts=call.lost)
+        if call.answer is not None:
+            paid = ledger.settle(ledger.reserve(call.request), call.answer)
+            usd = None if usd is None or paid is None else usd + paid
+        after = ledger.totals
+        found.append(
+            Spending(
+                slot=call.slot,
+                attempt=call.attempt,
+                operator=call.operator,
+                model=call.answer.model if call.answer else call.request.model,
+                prompt_tokens=after.prompt_tokens - before.prompt_tokens,
+                completion_tokens=after.completion_tokens - before.completion_tokens,
+                usd=None if usd is None else float(usd),
+                answered=call.answer is not None,
+                lost=call.lost,
+            )
+        )
+    return found

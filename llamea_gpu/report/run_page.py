@@ -1,0 +1,216 @@
+"""The page of an evolution run: which charts and tables stand where. Not here: computing them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.report.behaviour import behaviour
+from llamea_gpu.report.charts import (
+    Block,
+    Box,
+    Code,
+    Facts,
+    Page,
+    Prose,
+    Section,
+    Table,
+    Tree,
+    count,
+    number,
+    score,
+    signed,
+)
+from llamea_gpu.report.details import run_details
+from llamea_gpu.report.run import Run
+from llamea_gpu.report.run_charts import (
+    behaviour_map,
+    cost_chart,
+    cost_sentence,
+    cost_table,
+    failure_chart,
+    gains,
+    novelty_chart,
+    progress,
+    progress_by_cost,
+    status_text,
+    yield_table,
+)
+from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
+from llamea_gpu.report.yields import last_line, model_yields, operator_yields, steps
+
+BEHAVIOUR = (
+    "Two candidates are as far apart as their visits: the Hellinger distance between how often "
+    "each visits which configuration (all repeats pooled), averaged over the spaces that both were "
+    "run on. 0: the same configurations equally often; 1: none in common. Repeats have the same "
+    "seeds for every candidate, so random samples drawn in the same way count as shared."
+)
+
+
+def run_page(run: Run, running: str = "") -> Page:
+    """The report of ``run``; ``running`` marks one that is under way, and says when this was."""
+    return Page(
+        title=run.name,
+        kind="Evolution run",
+        sentences=headline(run),
+        boxes=_boxes(run),
+        sections=(
+            _overview(run),
+            Section("tree", "Family tree", (Tree(tree_by_score(run), tree_by_generation(run)),)),
+            _candidates(run),
+            _yield(run),
+            _behaviour(run),
+            Section("cost", "Cost", (cost_chart(run), cost_table(run))),
+            _settings(run),
+        ),
+        details=run_details(run),
+        running=running,
+    )
+
+
+def headline(run: Run) -> tuple[str, ...]:
+    """What came of the run, in sentences."""
+    best = run.population.best()
+    if best is None:
+        return (f"{count(len(run.written), 'candidate')} so far, none scored yet.",)
+    text = f"Best: {best.identifier}, P {score(best.p, best.standard_error)}"
+    if best.slot >= 0:
+        text += f", by {best.operator}"
+        seed = Population(run.seeds).best()
+        if seed is not None and seed.p is not None and best.p is not None:
+            text += (
+                f"; {signed(best.p - seed.p)} over the best seed program, {seed.identifier} "
+                f"({number(seed.p)})"
+            )
+    idea = best.program.idea if best.program else ""
+    sentences: tuple[str, ...] = (f"{text}.",)
+    if idea:
+        sentences += (f"Its idea: {idea}",)
+    if run.ended not in ("", "complete"):
+        sentences += (f"The run stopped early: {run.ended}.",)
+    return sentences
+
+
+def _boxes(run: Run) -> tuple[Box, ...]:
+    written = run.written
+    by_status = [(s, sum(c.status == s for c in written)) for s in (SCORED, PARTIAL, FAILED)]
+    words = {SCORED: "scored", PARTIAL: "stopped early", FAILED: "failed"}
+    note = ", ".join(f"{n} {words[status]}" for status, n in by_status if n)
+    best = run.population.best()
+    seed = Population(run.seeds).best()
+    tokens = sum(item.tokens for item in run.spending)
+    usd = sum(item.usd or 0.0 for item in run.spending)
+    boxes = [
+        Box(
+            "best P",
+            number(best.p) if best else "–",
+            f"± {number(best.standard_error)} · {best.identifier}" if best else "",
+        ),
+        Box(
+            "best seed program",
+            number(seed.p) if seed else "–",
+            f"± {number(seed.standard_error)} · {seed.identifier}" if seed else "",
+        ),
+        Box("candidates", f"{len(written)} of {run.settings.candidates}", note),
+        Box("answers", f"{sum(item.answered for item in run.spending):,}", _models(run)),
+        Box("tokens", f"{tokens:,}", f"{usd:.2f} USD" if run.priced else "no price known"),
+    ]
+    return tuple(boxes)
+
+
+def _models(run: Run) -> str:
+    names = list(dict.fromkeys(item.model for item in run.spending if item.answered))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _overview(run: Run) -> Section:
+    found = steps(run)
+    blocks: list[Block] = [progress(run, found), progress_by_cost(run, found), _leaders(run)]
+    best = run.population.best()
+    if best is not None and best.program is not None:
+        blocks.append(Code(f"Program of {best.identifier}", best.program.source))
+    return Section("overview", "Overview", tuple(blocks))
+
+
+def _leaders(run: Run) -> Table:
+    leaders = run.population.elite(8)
+    table = _candidate_table(leaders, run)
+    caption = "Best candidates, ranked by P to two decimals, then by length of the program"
+    return replace(table, caption=caption)
+
+
+def _candidates(run: Run) -> Section:
+    table = _candidate_table([*run.written, *run.seeds], run)
+    return Section("candidates", "Candidates", (table,))
+
+
+def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
+    spaces = list(dict.fromkeys(s for c in run.population.candidates for s in c.space_p()))
+    rows = []
+    for candidate in candidates:
+        own = candidate.space_p()
+        program = candidate.program
+        status = status_text(candidate)
+        rows.append(
+            (
+                candidate.identifier,
+                candidate.operator if candidate.slot >= 0 else "seed program",
+                ", ".join(p.identifier for p in run.parents(candidate)) or "–",
+                score(candidate.p, candidate.standard_error) if candidate.p is not None else status,
+                *(number(own.get(space)) for space in spaces),
+                str(len(program.source.splitlines())) if program else "–",
+                program.idea if program else last_line(candidate.message)[:300],
+            )
+        )
+    columns = ("candidate", "operator", "parents", "P ± s.e.", *spaces, "lines", "idea or failure")
+    return Table(
+        caption="Every candidate; choose one for its program, diff, prompts and scores",
+        columns=columns,
+        rows=tuple(rows),
+        text=frozenset({0, 1, 2, len(columns) - 1}),
+        slots=tuple(c.slot for c in candidates),
+    )
+
+
+def _yield(run: Run) -> Section:
+    operators = operator_yields(run)
+    blocks: tuple[Block, ...] = (gains(run, operators), failure_chart(run))
+    blocks += (yield_table("operator", operators), yield_table("model", model_yields(run)))
+    return Section("yield", "Operators and failures", blocks)
+
+
+def _behaviour(run: Run) -> Section:
+    found = behaviour(run)
+    if found is None:
+        few = "Fewer than three candidates have been run, so there is nothing to compare yet."
+        return Section("behaviour", "Behaviour", (Prose("Behaviour", (few,)),))
+    blocks = (
+        behaviour_map(found),
+        novelty_chart(found),
+        Prose("What is measured", (BEHAVIOUR,), wide=True),
+    )
+    return Section("behaviour", "Behaviour", blocks)
+
+
+def _settings(run: Run) -> Section:
+    level = "not recorded" if run.sandbox_level is None else f"level {run.sandbox_level}"
+    facts = (
+        ("created", run.created),
+        ("llamea-gpu", run.version),
+        ("sandbox of the last session", level),
+        ("last session", run.ended or "under way, or it was killed"),
+        ("cost", cost_sentence(run)),
+    )
+    settings = tuple((name, _shown(v)) for name, v in run.settings.model_dump().items())
+    return Section(
+        "settings", "Settings", (Facts("The run", facts), Facts("Its settings", settings))
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value in (None, "") else str(value)

@@ -1,0 +1,156 @@
+"""What a run got for its calls: best so far, what operators and models brought, how slots failed.
+
+Gain is a candidate's P minus the best P among its parents; a candidate without parents, or that was
+not scored on every space, has none. It does not draw, and knows no prices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.report.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One settled slot on the way: the best P so far, and what was spent up to and on this slot.
+
+    ``usd`` is None where a call so far has no price, ``best_p`` while nothing is scored.
+    """
+
+    candidate: Candidate
+    best_p: float | None
+    best: Candidate | None
+    is_new_best: bool
+    tokens: int
+    usd: float | None
+
+
+def steps(run: Run) -> tuple[Step, ...]:
+    """The run slot by slot. Calls of a slot count when it is settled, also its repairs."""
+    best: Candidate | None = None
+    for seed in run.seeds:
+        best = _better(best, seed)
+    tokens: Counter[int] = Counter()
+    usd: dict[int, float | None] = {}
+    for item in run.spending:
+        tokens[item.slot] += item.tokens
+        known = usd.get(item.slot, 0.0)
+        usd[item.slot] = None if known is None or item.usd is None else known + item.usd
+    found = []
+    spent, money = 0, run.priced
+    paid = 0.0
+    for candidate in run.written:
+        before = best
+        best = _better(best, candidate)
+        spent += tokens[candidate.slot]
+        paid += usd.get(candidate.slot, 0.0) or 0.0
+        found.append(
+            Step(
+                candidate=candidate,
+                best_p=best.p if best else None,
+                best=best,
+                is_new_best=best is not before,
+                tokens=spent,
+                usd=paid if money else None,
+            )
+        )
+    return tuple(found)
+
+
+def _better(best: Candidate | None, other: Candidate) -> Candidate | None:
+    if other.p is None or (best is not None and best.p is not None and other.p <= best.p):
+        return best
+    return other
+
+
+def gain(run: Run, candidate: Candidate) -> float | None:
+    """P above the best parent's."""
+    known = [parent.p for parent in run.parents(candidate) if parent.p is not None]
+    return candidate.p - max(known) if candidate.p is not None and known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """What the slots of one operator (or model) brought.
+
+    ``improved`` counts gains above 0, ``with_gain`` the slots that have a gain at all,
+    ``new_bests`` those above everything before them; ``repaired`` took more than one attempt and
+    were not failures in the end. ``usd`` is None where a call has no price.
+    """
+
+    name: str
+    slots: int
+    scored: int
+    partial: int
+    failed: int
+    repaired: int
+    with_gain: int
+    improved: int
+    new_bests: int
+    median_gain: float | None
+    best_p: float | None
+    tokens: int
+    usd: float | None
+
+
+def operator_yields(run: Run) -> tuple[Yield, ...]:
+    """By the slot's operator; repairs count to the slot they mend."""
+    return _yields(run, lambda candidate: candidate.operator)
+
+
+def model_yields(run: Run) -> tuple[Yield, ...]:
+    """By the model that wrote the last answer of the slot."""
+    return _yields(run, lambda candidate: candidate.model or "no answer")
+
+
+def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
+    new_bests = {step.candidate.slot for step in steps(run) if step.is_new_best}
+    names = dict.fromkeys(key(candidate) for candidate in run.written)
+    found = []
+    for name in names:
+        group = [c for c in run.written if key(c) == name]
+        slots = {c.slot for c in group}
+        gains = [g for g in (gain(run, c) for c in group) if g is not None]
+        calls = [item for item in run.spending if item.slot in slots]
+        usd = [item.usd for item in calls if item.usd is not None]
+        statuses = Counter(c.status for c in group)
+        scores = [c.p for c in group if c.p is not None]
+        found.append(
+            Yield(
+                name=name,
+                slots=len(group),
+                scored=statuses[SCORED],
+                partial=statuses[PARTIAL],
+                failed=statuses[FAILED],
+                repaired=sum(c.attempts > 1 and c.status != FAILED for c in group),
+                with_gain=len(gains),
+                improved=sum(g > 0 for g in gains),
+                new_bests=len(new_bests & slots),
+                median_gain=float(np.median(gains)) if gains else None,
+                best_p=max(scores, default=None),
+                tokens=sum(item.tokens for item in calls),
+                usd=sum(usd) if len(usd) == len(calls) else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda item: (-item.slots, item.name)))
+
+
+def failures(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+    """Failed candidates by kind, the most frequent first."""
+    found: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.status == FAILED:
+            found.setdefault(candidate.kind or "unknown", []).append(candidate)
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def last_line(message: str) -> str:
+    """The line of a message or traceback that says what happened."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
