@@ -34,14 +34,12 @@ def suites() -> dict[str, Suite]:
     document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text("utf-8"))
     found = {split: Suite(split, (split,), f"the {split} split") for split in SPLITS}
     for name, entry in document["suites"].items():
-        found[name] = Suite(
-            name, tuple(entry["spaces"]), entry["purpose"], entry.get("remedy", "")
-        )
+        found[name] = Suite(name, tuple(entry["spaces"]), entry["purpose"], entry.get("remedy", ""))
     return found
 
 
 def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
-    """The recordings of a suite.
+    """The recordings of a suite: those of its spaces that are here.
 
     Raises:
         BenchError: there is no such suite, or none of its recordings is here.
@@ -50,30 +48,44 @@ def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
     if name not in known:
         raise BenchError(f"a suite must be one of {', '.join(known)}, but got {name!r}")
     suite = known[name]
-    try:
-        return load_patterns(suite.patterns, search_path)
-    except UnknownSpaceError as error:
-        raise BenchError(f"the suite {name} is not here: {error}. {suite.remedy}") from error
+    here = [pattern for pattern in suite.patterns if _names(pattern, search_path)]
+    if not here:
+        raise BenchError(
+            f"the suite {name} must be on the search path, but no space's name matches "
+            f"{' or '.join(suite.patterns)}. {suite.remedy}".rstrip()
+        )
+    return load_patterns(here, search_path)
 
 
 def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
     """Recordings by name, split, file, or pattern with ``*``, ``?`` and ``[...]``; in that order.
 
-    A recording that several patterns match is loaded once.
+    A recording that several of them name is loaded once.
 
     Raises:
         UnknownSpaceError: nothing answers to one of ``patterns``.
     """
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        if pattern in SPLITS or not set(pattern) & set("*?[") or Path(pattern).is_file():
-            names = [pattern]
-        else:
-            names = [e.name for e in list_spaces(search_path) if fnmatchcase(e.name, pattern)]
-            if not names:
-                raise UnknownSpaceError(
-                    f"a pattern must match the name of a space, but {pattern!r} matches none: "
-                    f"'spaces list' shows the names"
-                )
-        chosen |= dict.fromkeys(names)
+        names = _names(pattern, search_path)
+        if not names and _is_pattern(pattern):
+            raise UnknownSpaceError(
+                f"a pattern must match the name of a space, but {pattern!r} matches none: "
+                f"'spaces list' shows the names"
+            )
+        chosen |= dict.fromkeys(names or [pattern])
     return load_spaces(tuple(chosen), search_path)
+
+
+def _is_pattern(text: str) -> bool:
+    return bool(set(text) & set("*?[")) and not Path(text).is_file()
+
+
+def _names(pattern: str, search_path: Sequence[Path]) -> list[str]:
+    """Names of the catalogue that match a pattern or lie in a split."""
+    entries = list_spaces(search_path)
+    if pattern in SPLITS:
+        return [entry.name for entry in entries if entry.split == pattern]
+    if _is_pattern(pattern):
+        return [entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
+    return [entry.name for entry in entries if entry.name == pattern]

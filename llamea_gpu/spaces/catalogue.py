@@ -23,6 +23,7 @@ SPLITS = ("train", "validation", "test")
 _SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _T1_NAME = "T1.json"
 _NOT_RECORDINGS = (_T1_NAME, ".meta.jsonl", ".chat.jsonl")
+_BENCH_FILES = ("bench.json", "bench.jsonl", "bench.parquet")  # see llamea_gpu.bench.results
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
 
 def _space_name(folder: Path, path: Path) -> str | None:
     if path.name.startswith(".") or path.name.endswith(_NOT_RECORDINGS) or not path.is_file():
+        return None
+    if path.name in _BENCH_FILES:
         return None
     relative = path.relative_to(folder).as_posix()
     for suffix in sorted(_SUFFIXES, key=len, reverse=True):
