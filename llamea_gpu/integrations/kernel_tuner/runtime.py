@@ -22,6 +22,7 @@ from typing import Any
 
 import kernel_tuner.interface
 import numpy as np
+from kernel_tuner.strategies.common import get_options
 from kernel_tuner.strategies.wrapper import OptAlgWrapper
 from kernel_tuner.util import StopCriterionReached
 
@@ -236,6 +237,8 @@ class KernelTunerStrategy:
         self.name = name
         self.seed = seed
         self.hyperparameters = dict(hyperparameters)
+        # As Kernel Tuner's own strategies describe theirs.
+        self._options = {key: ("hyperparameter", value) for key, value in hyperparameters.items()}
         self.costfunc_kwargs = {"scaling": False, "snap": False}  # configurations as they are
         self._make = make
         self._fixed_seed = seed
@@ -257,13 +260,14 @@ class KernelTunerStrategy:
             raise ValueError(
                 f"{self.name} minimises one objective, but tune_kernel got {options.objective}"
             )
-        settings = self._settings(options.strategy_options)
+        # Refuses what is neither a hyperparameter nor Kernel Tuner's; x0 is not in the contract.
+        settings = get_options(options.strategy_options, self._options, unsupported=["x0"])
         self.seed = self._choose_seed(options.get("seed"))
         if self._fixed_seed is None and not getattr(func.runner, "quiet", False):
             print(f"{self.name}: seed {self.seed}")
         with self._seeded(self.seed) as rng:
             space = KernelTunerSpace(searchspace, rng)
-            optimizer = self._make(**settings)
+            optimizer = self._make(**dict(zip(self._options, settings, strict=True)))
             try:
                 optimizer(KernelTunerEvaluate(func, space), space, rng)
             except KernelTunerRunEnded as end:
@@ -274,18 +278,6 @@ class KernelTunerStrategy:
                 fault = traceback.format_exc(limit=-3)
                 message = f"{self.name} failed; the result is what was measured before: {fault}"
                 warnings.warn(message, stacklevel=2)
-
-    def _settings(self, strategy_options: Mapping[str, Any]) -> dict[str, Any]:
-        """The hyperparameters, with those that are among the options."""
-        theirs = {"max_fevals", "time_limit", "searchspace_construction_options"}
-        given = {key: value for key, value in strategy_options.items() if key not in theirs}
-        unknown = sorted(given.keys() - self.hyperparameters.keys())
-        if unknown:
-            raise ValueError(
-                f"strategy_options of {self.name} must be among "
-                f"{sorted(theirs | self.hyperparameters.keys())}, but got {unknown}"
-            )
-        return {**self.hyperparameters, **given}
 
     def _choose_seed(self, of_tune_kernel: int | None) -> int:
         given = (self._fixed_seed, of_tune_kernel)

@@ -257,7 +257,7 @@ def test_hyperparameters_come_by_keyword_by_spec_and_as_strategy_options(
 
 def test_unknown_and_ill_typed_options_are_refused(simulation: Simulation) -> None:
     run = strategy("genetic_algorithm", seed=1)
-    with pytest.raises(ValueError, match=r"popsize.*|got \['popsize'\]"):
+    with pytest.raises(ValueError, match="Unrecognized option popsize"):
         simulation.tune(run, 10, {"popsize": 4})
     with pytest.raises(SearcherError, match="population_size must be of type int"):
         simulation.tune(run, 10, {"population_size": 4.5})
