@@ -1,0 +1,329 @@
+"""An optimizer under llamea_gpu's contract as a Helion search.
+
+What it does: `HelionEvaluate` sends batches through Helion's own benchmarking, within a budget;
+`HelionSearch` is the search that Helion runs, from its start to Helion's final verification.
+
+What it does not do: distributed kernels; interrupt an optimizer that computes without evaluating.
+With `llamea_gpu.integrations.helion.space` it is the runtime of an exported file: helion and numpy
+are all it needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from helion.autotuner import cache_classes
+from helion.autotuner.base_search import PopulationBasedSearch
+from helion.autotuner.effort_profile import get_effort_profile
+from helion.exc import NoConfigFound
+
+from llamea_gpu.integrations.helion.space import HelionSpace
+
+# First visits without a budget of one's own, by Helion's effort.
+HELION_EVALUATIONS = {"quick": 150, "full": 500}
+HELION_MOST_IDLE_ASKS = 10_000
+HELION_PATIENT_BATCHES = 3  # may fail altogether before the compiler's error ends the search
+HELION_FINALISTS = 8  # as many as Helion verifies at the end
+
+_benchmark_options = inspect.signature(PopulationBasedSearch.benchmark_population).parameters
+_lacking = [
+    name
+    for name in ("make_unbenchmarked", "rebenchmark_population", "_budgeted_range", "_finalize")
+    if not hasattr(PopulationBasedSearch, name)
+]
+if _lacking:
+    raise ImportError(f"Helion must be 1.2 or later, but its searches lack {', '.join(_lacking)}")
+
+
+class HelionBudgetExhausted(BaseException):
+    """The budget is used up: raised into the optimizer, never seen outside."""
+
+
+class HelionEvaluate:
+    """The optimizer contract's ``evaluate`` over Helion's benchmarking.
+
+    The first batch of a run is measured together with Helion's default, the user's seeds and the
+    compiler's: a search ends with nothing worse than those.
+    """
+
+    def __init__(self, search: HelionSearch, space: HelionSpace) -> None:
+        self._search, self._space = search, space
+        self.costs: dict[tuple[int, ...], float] = {}
+        self.fault: BaseException | None = None
+        self._leaders: dict[tuple[int, ...], Any] = {}
+        self._batches = self._idle_asks = 0
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget used, 0 to 1: of evaluations or of seconds, whichever is more."""
+        return min(1.0, self._search.share_of_budget(len(self.costs)))
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations Helion precompiles side by side.
+
+        On a machine of many cores no more than a tenth of the evaluations, so that there are at
+        least ten batches.
+        """
+        jobs = int(getattr(self._search.benchmark_provider, "_jobs", 1))
+        most = jobs if self._search.evaluations is None else self._search.evaluations // 10
+        return max(1, min(jobs, most))
+
+    def __call__(self, configs: Any) -> list[float]:
+        """Times in ms in the order of ``configs``; inf for one that does not compile or run.
+
+        Raises:
+            ValueError: a configuration is not valid.
+            HelionBudgetExhausted: the run is over.
+        """
+        if self.fault is not None:  # the optimizer caught it and goes on
+            raise self.fault
+        asked = [self._known(config) for config in configs]
+        fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
+        self._idle_asks = 0 if fresh else self._idle_asks + max(len(asked), 1)
+        try:
+            if self._idle_asks > HELION_MOST_IDLE_ASKS:
+                raise HelionBudgetExhausted(f"nothing new in {HELION_MOST_IDLE_ASKS} asks")
+            if fresh:
+                self.measure(fresh)
+        except BaseException as fault:
+            self.fault = fault
+            raise
+        return [self.costs[config] for config in asked]
+
+    def measure(self, fresh: Sequence[tuple[int, ...]] = ()) -> None:
+        """Benchmark new configurations, and then again those that come close to the best.
+
+        Raises:
+            HelionBudgetExhausted: there was room for some of them only, or for none.
+        """
+        search = self._search
+        if not self.costs:
+            fresh = list(dict.fromkeys([*self._space.starts, *fresh]))
+        self._refuse_when_late()
+        room = len(fresh)
+        if search.evaluations is not None:
+            room = min(room, search.evaluations - len(self.costs))
+        if room <= 0:
+            raise HelionBudgetExhausted
+        members = {c: search.make_unbenchmarked(self._space.flat(c)) for c in fresh[:room]}
+        viable = {config: member for config, member in members.items() if member is not None}
+        self._batches += 1
+        search.set_generation(self._batches)
+        search.benchmark_new(list(viable.values()), self._batches)
+        best = [*self._leaders.values()][:1]
+        search.rebenchmark_population(
+            [*best, *viable.values()], desc=f"Batch {self._batches}: verifying"
+        )
+        self.costs.update(dict.fromkeys(members, math.inf))
+        self._rank({**self._leaders, **viable})
+        if room < len(fresh):
+            raise HelionBudgetExhausted
+        self._refuse_when_late()  # what Helion left out when the time was up has no cost
+
+    def _refuse_when_late(self) -> None:
+        if next(self._search._budgeted_range(1), None) is None:
+            raise HelionBudgetExhausted
+
+    def _rank(self, members: dict[tuple[int, ...], Any]) -> None:
+        """Note the costs, and keep the best as the search's population."""
+        for config, member in members.items():
+            self.costs[config] = float(member.perf) if math.isfinite(member.perf) else math.inf
+        finite = [config for config in members if self.costs[config] < math.inf]
+        finite.sort(key=self.costs.__getitem__)
+        self._leaders = {config: members[config] for config in finite[:HELION_FINALISTS]}
+        self._space.leaders = list(self._leaders)
+        self._search.population = list(self._leaders.values())
+
+    def _known(self, config: Any) -> tuple[int, ...]:
+        found = self._space.canonical(config)
+        if found is None:
+            raise ValueError(
+                f"evaluate needs valid configurations, but got {config!r}: use repair() first"
+            )
+        return found
+
+
+class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
+    """Runs an optimizer as Helion runs its own searches. Made concrete by `helion_search`.
+
+    Args:
+        kernel: the bound kernel.
+        args: its arguments.
+        evaluations: first visits to spend, the default and the seeds included.
+        seconds: wall-clock time to spend, Helion's final verification included.
+        finishing_rounds: Helion's own simplification of the result.
+        hyperparameters: of the optimizer.
+
+    With neither budget, Helion's effort decides: 150 evaluations for ``quick``, 500 for ``full``.
+    ``HELION_AUTOTUNE_BUDGET_SECONDS`` holds as well.
+    """
+
+    make_optimizer: Callable[..., Any]
+    defaults: ClassVar[dict[str, Any]]
+    source: ClassVar[str] = ""  # of the optimizer, where it is known
+
+    def __init__(
+        self,
+        kernel: Any,
+        args: Sequence[object],
+        *,
+        evaluations: int | None = None,
+        seconds: float | None = None,
+        finishing_rounds: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        super().__init__(kernel, args, finishing_rounds=finishing_rounds)
+        unknown = sorted(set(hyperparameters) - set(self.defaults))
+        if unknown:
+            raise ValueError(
+                f"hyperparameters of {type(self).__name__} must be among "
+                f"({', '.join(self.defaults)}), but got {', '.join(unknown)}"
+            )
+        checked_budget(evaluations, seconds)
+        if kernel.env.process_group_name is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__} must tune on one device, but the kernel is distributed: "
+                f"use one of Helion's own searches"
+            )
+        if evaluations is None and seconds is None:
+            evaluations = HELION_EVALUATIONS.get(self.settings.autotune_effort, 500)
+        self.evaluations, self.seconds = evaluations, seconds
+        self.hyperparameters = {**self.defaults, **hyperparameters}
+        self.optimizer = type(self).make_optimizer(**self.hyperparameters)
+
+    def autotune(self, *, skip_cache: bool = False) -> Any:
+        """As Helion's, with ``seconds`` as its wall-clock budget meanwhile."""
+        before = self.settings.autotune_budget_seconds
+        limits = [limit for limit in (before, self.seconds) if limit is not None]
+        self.settings.autotune_budget_seconds = min(limits, default=None)
+        try:
+            return super().autotune(skip_cache=skip_cache)
+        finally:
+            self.settings.autotune_budget_seconds = before
+
+    def share_of_budget(self, visits: int) -> float:
+        """Share of the evaluations or of the seconds that is used, whichever is more."""
+        shares = [0.0 if self.evaluations is None else visits / self.evaluations]
+        budget = self.settings.autotune_budget_seconds
+        if budget is not None and self._autotune_budget_start is not None:
+            kept = getattr(self, "_budget_reserve_seconds", float)()  # for the final selection
+            elapsed = time.perf_counter() - self._autotune_budget_start
+            shares.append(elapsed / max(budget - kept, 1e-9))
+        return max(shares)
+
+    def benchmark_new(self, members: list[Any], batch: int) -> None:
+        """Benchmark members that have no time yet; it may be that none of them works.
+
+        Raises:
+            Exception: the compiler's, when nothing has worked in several batches.
+        """
+        options: dict[str, Any] = {"desc": f"Batch {batch}"}
+        if "raise_if_no_viable_config" in _benchmark_options:  # from 1.5 on; before, it raises
+            options["raise_if_no_viable_config"] = batch > HELION_PATIENT_BATCHES
+        if members:
+            self.benchmark_population(members, **options)
+        if (
+            batch == 1
+        ):  # does nothing unless the user wants it, with the bounds of Helion's searches
+            self.set_adaptive_compile_timeout(members, min_seconds=30.0, quantile=0.9)
+
+    def _autotune(self) -> Any:
+        rng = np.random.default_rng(self.settings.autotune_random_seed)
+        seeds = [
+            *self.config_gen.user_seed_flat_config_pairs(self._autotune_seed_configs(), self.log),
+            *self.config_gen.seed_flat_config_pairs(self.log),
+        ]
+        space = HelionSpace(self.config_gen, rng, [flat for flat, _ in seeds], self._accepts)
+        evaluate = HelionEvaluate(self, space)
+        if hasattr(self, "pin_finalist_configs"):  # 1.4: what to verify at the end in any case
+            flats = map(space.flat, space.starts)
+            self.pin_finalist_configs([self.config_gen.unflatten(flat) for flat in flats])
+        self.log(
+            f"Starting {type(self).__name__} with evaluations={self.evaluations}, "
+            f"seconds={self.seconds}, {self.hyperparameters} on {len(space.names)} parameters"
+        )
+        try:
+            self._run(evaluate, space, rng)
+            return self._finalize()
+        except KeyboardInterrupt:
+            if not self.population:
+                raise
+            self.log.warning(
+                f"Interrupted after {len(evaluate.costs)} configurations: the best so far it is"
+            )
+            self._search_policy_cacheable = False  # 1.5: do not keep it as if it were the best
+            return self.best.config
+
+    def _run(self, evaluate: HelionEvaluate, space: HelionSpace, rng: Any) -> None:
+        state = np.random.get_state()  # noqa: NPY002 - for code that uses the global generator
+        np.random.seed(self.settings.autotune_random_seed % 2**32)  # noqa: NPY002
+        try:
+            if space.names:
+                self.optimizer(evaluate, space, rng)
+            if not evaluate.costs:
+                evaluate.measure()
+        except HelionBudgetExhausted:
+            pass
+        except Exception:
+            if evaluate.fault is not None or not self.population:
+                raise
+            self.log.warning(
+                f"{type(self).__name__} failed; going on with the best so far", exc_info=True
+            )
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+        if not isinstance(evaluate.fault, HelionBudgetExhausted | None):
+            raise evaluate.fault
+        if not self.population:
+            why = getattr(self.benchmark_provider, "take_no_viable_config_error", lambda: None)()
+            raise why or NoConfigFound
+        self.log(f"{len(evaluate.costs)} configurations measured:", self.statistics)
+
+    def _accepts(self, config: Any) -> bool:
+        """What the user's filter and the backend think of a configuration."""
+        wanted = self.settings.autotune_config_filter
+        viable = getattr(self, "_backend_config_is_viable", None)  # from 1.5 on
+        found = config if wanted is None else wanted(config)
+        return found is not None and (viable is None or bool(viable(found)))
+
+
+def checked_budget(evaluations: int | None, seconds: float | None) -> None:
+    """Raises ValueError unless each budget is None, or positive and finite."""
+    for name, budget in (("evaluations", evaluations), ("seconds", seconds)):
+        if budget is not None and not 0 < budget < math.inf:
+            raise ValueError(f"{name} must be positive and finite, but got {budget!r}")
+
+
+def helion_search(
+    name: str, make: Callable[..., Any], hyperparameters: dict[str, Any]
+) -> type[HelionSearch]:
+    """A search class called ``name``; ``make(**hyperparameters)`` gives an optimizer."""
+    body = {
+        "__doc__": make.__doc__,
+        "make_optimizer": staticmethod(make),
+        "defaults": dict(hyperparameters),
+    }
+    return type(name, (HelionSearch,), body)
+
+
+def helion_autotuner(search: type[HelionSearch], **options: Any) -> Callable[..., Any]:
+    """An ``autotuner_fn`` for ``@helion.kernel``; ``options`` are the search's arguments."""
+
+    def autotuner_fn(bound_kernel: Any, args: Sequence[object], **more: Any) -> Any:
+        settings = bound_kernel.settings
+        profile = get_effort_profile(settings.autotune_effort)
+        by_profile = search.get_kwargs_from_profile(profile, settings)
+        chosen = {"finishing_rounds": by_profile.get("finishing_rounds", 0), **options, **more}
+
+        def fresh() -> HelionSearch:
+            return search(bound_kernel, args, **chosen)
+
+        return cache_classes[settings.autotune_cache](fresh(), autotuner_factory=fresh)
+
+    return autotuner_fn
