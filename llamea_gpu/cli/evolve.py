@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, closing
+import warnings
+from contextlib import ExitStack, closing, nullcontext
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
-from llamea_gpu.cli.live import RunView, estimate_text
+from llamea_gpu.cli.live import RunView, Several, estimate_text
 from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.cli.text import cell
@@ -33,7 +34,11 @@ from llamea_gpu.evolution.settings import (
     validated,
     with_absolute_paths,
 )
+from llamea_gpu.llm import load_prices
 from llamea_gpu.spaces.catalogue import search_path_from_environment
+
+if TYPE_CHECKING:
+    from llamea_gpu.report import LiveReport
 
 
 class Route(str, Enum):
@@ -76,6 +81,9 @@ def evolve(
         bool, typer.Option("--estimate", help="Print what the run may cost, and stop.")
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines, not the live view.")] = False,
+    live_report: Annotated[
+        Path | None, typer.Option(help="HTML report, rewritten while the run goes on.")
+    ] = None,
 ) -> None:
     """Evolve optimizers: ask a model, sandbox, score, breed. Everything paid for is kept."""
     flags: dict[str, Any] = {
@@ -114,10 +122,20 @@ def evolve(
             console.print(estimate_text(estimate(settings, problem)))
             return
         check_route(output, settings)
+        watcher = None if live_report is None else _live_report(output, live_report, settings)
         if archive is None:
             archive = stack.enter_context(closing(start(output, settings, problem)))
         plain = plain or not console.is_terminal
-        _run(output, archive, settings, problem, console, plain=plain)
+        _run(output, archive, settings, problem, console, watcher, plain=plain)
+
+
+def _live_report(folder: Path, file: Path, settings: EvolutionSettings) -> LiveReport:
+    from llamea_gpu.report import LiveReport
+
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise SettingsError(f"--live-report must be a file in a folder that exists, got {file}")
+    prices = load_prices(Path(settings.prices) if settings.prices else None)
+    return LiveReport(folder, file, prices, warnings.warn)
 
 
 def _assignments(items: list[str]) -> dict[str, Any]:
@@ -140,13 +158,15 @@ def _run(
     settings: EvolutionSettings,
     problem: Problem,
     console: Console,
+    report: LiveReport | None,
     *,
     plain: bool,
 ) -> None:
     warn_if_unsafe(settings.unsafe_no_sandbox)
     try:
-        with RunView(settings, console, plain=plain) as view:
-            outcome = drive(folder, archive, settings, problem, view)
+        with RunView(settings, console, plain=plain) as view, report or nullcontext():
+            observer = Several(view, report) if report else view
+            outcome = drive(folder, archive, settings, problem, observer)
     except KeyboardInterrupt:
         console.print(
             f"stopped; everything paid for is kept. Go on with: "

@@ -12,11 +12,24 @@ from rich.panel import Panel
 from rich.table import Table
 
 from llamea_gpu.cli.text import cell
+from llamea_gpu.evolution.asking import Observer
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import Ledger, RunEstimate, Totals
 
 SHOWN_CANDIDATES = 10
+
+
+class Several:
+    """Passes what happens on to each of several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
+        """Tell all of them, in order."""
+        for observer in self._observers:
+            observer.notify(kind, slot, detail)
 
 
 class RunView:

@@ -8,6 +8,7 @@ What it does not do: score, judge or change anything. Everything a model wrote i
 escaped, and the page's own policy forbids every script but the two that belong to it.
 """
 
-from llamea_gpu.report.writing import require_plotting, write_report
+from llamea_gpu.report.live import LiveReport
+from llamea_gpu.report.writing import read_source, write_figures, write_report
 
-__all__ = ["require_plotting", "write_report"]
+__all__ = ["LiveReport", "read_source", "write_figures", "write_report"]

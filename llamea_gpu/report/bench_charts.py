@@ -6,7 +6,8 @@ that reached a target by a time are counted here, from the traces. Names go thro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from llamea_gpu.report.charts import (
     label,
     number,
     share,
+    short_names,
     signed,
 )
 
@@ -43,10 +45,11 @@ _LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 def ranking(standings: Sequence[Standing]) -> Chart:
     """P with its intervals, best on top."""
     order = list(reversed(standings))
-    names = [label(s.searcher) for s in order]
+    short = _labels([s.searcher for s in order])
+    names = list(short.values())
     bars = [
-        _interval_bar("other spaces like these", order, "interval_spaces", 3, "@edge"),
-        _interval_bar("other runs on these spaces", order, "interval", 8, "@s1/45"),
+        _interval_bar("other spaces like these", short, standings, "interval_spaces", 3, "@edge"),
+        _interval_bar("other runs on these spaces", short, standings, "interval", 8, "@s1/45"),
     ]
     points = {
         "type": "scatter",
@@ -76,16 +79,25 @@ def ranking(standings: Sequence[Standing]) -> Chart:
     )
 
 
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    return {name: label(short) for name, short in short_names(names).items()}
+
+
 def _interval_bar(
-    name: str, standings: Sequence[Standing], field: str, width: int, tone: str
+    name: str,
+    labels: Mapping[str, str],
+    standings: Sequence[Standing],
+    field: Literal["interval", "interval_spaces"],
+    width: int,
+    tone: str,
 ) -> dict[str, object]:
     x: list[float | None] = []
     y: list[str | None] = []
     for standing in standings:
-        interval: Interval | None = getattr(standing, field)
+        interval = standing.interval if field == "interval" else standing.interval_spaces
         if interval is not None:
             x += [interval.low, interval.high, None]
-            y += [label(standing.searcher)] * 2 + [None]
+            y += [labels[standing.searcher]] * 2 + [None]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -133,6 +145,7 @@ def convergence(
     """P along the budget with 95 % bands; ``curves`` are (searcher, its standing)."""
     traces: list[dict[str, object]] = []
     rows = []
+    short = _labels([name for name, _ in curves])
     for place, (name, found) in enumerate(curves):
         visible: object = True if place < SHOWN_SERIES else "legendonly"
         low, curve, high = found.curve_low, found.curve, found.curve_high
@@ -156,7 +169,7 @@ def convergence(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": label(name),
+                "name": short[name],
                 "x": list(x),
                 "y": _rounded(curve),
                 "line": {
@@ -166,7 +179,7 @@ def convergence(
                 },
                 "legendgroup": str(place),
                 "visible": visible,
-                "hovertemplate": f"%{{y:.3f}}<extra>{label(name)}</extra>",
+                "hovertemplate": f"%{{y:.3f}}<extra>{short[name]}</extra>",
             }
         )
         marks = [CURVE_POINTS * part // 4 - (part == 4) for part in range(5)]
@@ -178,7 +191,7 @@ def convergence(
         figure=figure(
             traces,
             x=axis(x_title),
-            y=axis("P", zeroline=True, zerolinecolor="@muted"),
+            y=axis("P", zeroline=True, zerolinecolor="@muted", range=_shown_range(curves)),
             height=420,
             legend=_LEGEND,
             hovermode="x unified",
@@ -190,6 +203,12 @@ def convergence(
         ),
         wide=True,
     )
+
+
+def _shown_range(curves: Sequence[tuple[str, Standing | SpaceStanding]]) -> list[float]:
+    """From the lowest curve (-1 at most) to 1: early bands, which rest on few points, are wide."""
+    lowest = min((min(found.curve) for _, found in curves), default=0.0)
+    return [max(lowest, -1.0) - 0.1, 1.08]
 
 
 def _convergence_sentence(rows: Sequence[tuple[str, ...]]) -> str:
@@ -210,7 +229,7 @@ def heat_map(standings: Sequence[Standing]) -> Chart:
     """P of each searcher on each space."""
     spaces = [s.space for s in standings[0].spaces]
     by_space = [[s.spaces[i].p for s in standings] for i in range(len(spaces))]
-    names = [label(s.searcher) for s in standings]
+    names = list(_labels([s.searcher for s in standings]).values())
     wins = [int(np.argmax(row)) for row in by_space]
     top = max(range(len(standings)), key=lambda place: (wins.count(place), -place))
     return Chart(
@@ -254,20 +273,21 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
     grid = np.linspace(0, 1, CURVE_POINTS)
     traces = []
     rows = []
+    short = _labels(order)
     for place, name in enumerate(order):
-        hits = _hit_shares(results, name, percent)
+        hits = hit_shares(results, name, percent)
         reached = np.searchsorted(np.sort(hits), grid, side="right") / max(1, len(hits))
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": label(name),
+                "name": short[name],
                 "x": _rounded(grid.tolist()),
                 "y": _rounded(reached.tolist()),
                 "line": {"shape": "hv", "color": colour(place), "width": 2}
                 | {"dash": DASHES[place % len(DASHES)]},
                 "visible": True if place < SHOWN_SERIES else "legendonly",
-                "hovertemplate": f"%{{y:.0%}}<extra>{label(name)}</extra>",
+                "hovertemplate": f"%{{y:.0%}}<extra>{short[name]}</extra>",
             }
         )
         middle, last = reached[CURVE_POINTS // 2], reached[-1]
@@ -292,7 +312,7 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
     )
 
 
-def _hit_shares(results: BenchResults, searcher: str, percent: int) -> list[float]:
+def hit_shares(results: BenchResults, searcher: str, percent: int) -> list[float]:
     """When each run reached the target as a share of its budget; inf if never."""
     found = []
     for space in results.plan.spaces:
@@ -312,7 +332,7 @@ def mean_ranks(ranks: Ranks) -> Chart:
         {"type": "rect", "x0": best.rank, "x1": limit, "yref": "paper", "y0": 0, "y1": 1}
         | {"fillcolor": "@s1/12", "line": {"width": 0}, "layer": "below"}
     ]
-    names = [label(mean.searcher) for mean in reversed(order)]
+    names = list(_labels([mean.searcher for mean in reversed(order)]).values())
     return Chart(
         key="ranks",
         title="Mean ranks over spaces",

@@ -134,6 +134,14 @@ def label(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names for charts: a file without its folders, where that leaves all names distinct."""
+    short = {name: name.rsplit("/", 1)[-1] if ".py" in name else name for name in names}
+    if len(set(short.values())) < len(short):
+        return {name: name for name in names}
+    return short
+
+
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis with its title."""
     return {"title": {"text": title}, "automargin": True, "zeroline": False, **more}

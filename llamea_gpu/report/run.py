@@ -47,7 +47,6 @@ class Run:
     ``ended`` says why the last session stopped; it is empty while none has.
     """
 
-    name: str
     created: str
     version: str
     sandbox_level: int | None
@@ -109,7 +108,6 @@ def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
         levels = [e.detail.get("sandbox_level") for e in sessions if e.kind == "session"]
         last = sessions[-1] if sessions else None
         return Run(
-            name=folder.resolve().name,
             created=facts.get("created", ""),
             version=facts.get("program_version", ""),
             sandbox_level=levels[-1] if levels and isinstance(levels[-1], int) else None,

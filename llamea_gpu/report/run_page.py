@@ -48,10 +48,10 @@ BEHAVIOUR = (
 )
 
 
-def run_page(run: Run, running: str = "") -> Page:
+def run_page(run: Run, title: str, running: str = "") -> Page:
     """The report of ``run``; ``running`` marks one that is under way, and says when this was."""
     return Page(
-        title=run.name,
+        title=title,
         kind="Evolution run",
         sentences=headline(run),
         boxes=_boxes(run),

@@ -13,48 +13,62 @@ from llamea_gpu.bench.results import SUMMARY, BenchResults
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.llm import Price, load_prices
 from llamea_gpu.report.bench_page import bench_page
-from llamea_gpu.report.charts import Page
-from llamea_gpu.report.page import render_page
-from llamea_gpu.report.run import read_run
+from llamea_gpu.report.page import render_page, require_plotly
+from llamea_gpu.report.print_figures import (
+    require_matplotlib,
+    write_bench_figures,
+    write_run_figures,
+)
+from llamea_gpu.report.run import Run, read_run
 from llamea_gpu.report.run_page import run_page
 from llamea_gpu.spaces.formats._files import write_atomically
 
 
-def write_report(
-    source: Path, output: Path, *, prices: Mapping[str, Price] | None = None, running: str = ""
-) -> int:
-    """Write the report of the run or bench in ``source`` to ``output``, as a whole or not at all.
-
-    ``prices`` by model name default to the shipped table. ``running`` marks a run under way.
-
-    Returns:
-        The size of the file in bytes.
+def read_source(source: Path, prices: Mapping[str, Price] | None = None) -> Run | BenchResults:
+    """What ``source`` holds. ``prices`` by model name default to the shipped table.
 
     Raises:
-        LlameaGpuError: ``source`` is neither, is damaged, or the extra ``report`` is missing.
+        LlameaGpuError: it is neither the folder of a run nor of a bench, or is damaged.
     """
-    data = render_page(_page(source, prices, running)).encode()
-    write_atomically(output, lambda temporary: _fill(temporary, data))
-    return len(data)
-
-
-def _page(source: Path, prices: Mapping[str, Price] | None, running: str) -> Page:
     if (source / FILE_NAME).is_file():
-        return run_page(read_run(source, load_prices() if prices is None else prices), running)
+        return read_run(source, load_prices() if prices is None else prices)
     if (source / SUMMARY).is_file():
-        return bench_page(BenchResults.load(source), source.resolve().name)
+        return BenchResults.load(source)
     raise LlameaGpuError(
         f"a report is of a folder that 'evolve -o' wrote (it holds {FILE_NAME}) or 'bench -o' "
         f"({SUMMARY}), but {source} holds neither: name another folder"
     )
 
 
-def _fill(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def write_report(found: Run | BenchResults, output: Path, *, title: str, running: str = "") -> int:
+    """Write the report of a run or bench to ``output``, as a whole or not at all.
 
+    ``title`` stands at its head; ``running`` marks a run under way, and says when this was.
 
-def require_plotting() -> None:
-    """Check that reports can be drawn, before anything long begins."""
-    from llamea_gpu.report.page import require_plotly
+    Returns:
+        The size of the file in bytes.
 
+    Raises:
+        LlameaGpuError: the extra ``report`` is missing, or the bench is not finished.
+    """
     require_plotly()
+    page = run_page(found, title, running) if isinstance(found, Run) else bench_page(found, title)
+    data = render_page(page).encode()
+
+    def fill(path: Path) -> None:
+        path.write_bytes(data)
+
+    write_atomically(output, fill)
+    return len(data)
+
+
+def write_figures(found: Run | BenchResults, folder: Path) -> list[Path]:
+    """Write figures for papers, PNG and SVG, into ``folder``.
+
+    Raises:
+        LlameaGpuError: the extra ``report`` is missing, or the bench is not finished.
+    """
+    require_matplotlib()
+    if isinstance(found, Run):
+        return write_run_figures(found, folder)
+    return write_bench_figures(found, folder)
