@@ -78,15 +78,19 @@ class BenchResults:
                 return space
         raise BenchError(f"a space must be of this bench, but {name!r} is not")
 
+    def to_json(self) -> str:
+        """The content of ``bench.json``: everything but the traces."""
+        document = _Summary(1, self.version, self.command, self.plan, self.analysis)
+        return _SUMMARY.dump_json(document).decode()
+
     def save(self, folder: Path) -> None:
         """Write both files, each whole or not at all; the runs first."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUNS, lambda path: write_runs(path, self.plan, self.runs))
-        document = _Summary(1, self.version, self.command, self.plan, self.analysis)
-        text = _SUMMARY.dump_json(document)
+        text = self.to_json()
 
         def write_summary(path: Path) -> None:
-            path.write_bytes(text)
+            path.write_text(text, encoding="utf-8")
 
         write_atomically(folder / SUMMARY, write_summary)
 

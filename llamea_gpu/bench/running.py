@@ -130,7 +130,11 @@ def _with_baseline(plan: Plan, baseline: BenchResults) -> tuple[Plan, dict[RunKe
         searchers=tuple(s for s in baseline.plan.searchers if s.name not in named),
         spaces=tuple(space for space in baseline.plan.spaces if space.name in wanted),
     )
-    return plan.joined(others), {key: baseline.runs[key] for key in others.runs()}
+    try:
+        joint = plan.joined(others)
+    except BenchError as error:
+        raise BenchError(f"the baseline does not fit: {error}") from error
+    return joint, {key: baseline.runs[key] for key in others.runs()}
 
 
 def _continued(

@@ -1,4 +1,4 @@
-"""``llamea-gpu run``, ``score`` and ``bench``: one run, anybody's traces, several searchers."""
+"""``llamea-gpu run`` and ``score``: one run, anybody's traces."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Column, Table
+from rich.table import Table
 
-from llamea_gpu.bench import Standing, compare
 from llamea_gpu.cli.options import (
     MAX_CPU_LIMIT_S,
     AsJson,
     Clock,
     SpacesPath,
     Unsafe,
-    Workers,
     output_console,
     search_path,
     warn_if_unsafe,
 )
-from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import resolve
-from llamea_gpu.spaces.catalogue import load_space, load_spaces
+from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 ChargeCpu = Annotated[
@@ -160,93 +155,6 @@ def _score_document(task: Task, found: SpaceScore) -> dict[str, Any]:
     }
 
 
-def bench(
-    searchers: Annotated[list[str], typer.Argument(help="Searchers to compare.")],
-    spaces: Annotated[
-        list[str] | None, typer.Option("--space", help="Recording or split; repeatable.")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(min=2, max=10_000, help="Runs of each searcher on a space.")
-    ] = 10,
-    seed: Seed = 1,
-    clock: Clock = "",
-    cpu_limit: CpuLimit = None,
-    charge_cpu: ChargeCpu = False,
-    workers: Workers = None,
-    spaces_path: SpacesPath = None,
-    unsafe: Unsafe = False,
-    as_json: AsJson = False,
-) -> None:
-    """Compare searchers on recordings (default: the validation split), seeds paired."""
-    recordings = load_spaces(tuple(spaces or ("validation",)), search_path(spaces_path))
-    tasks = build_tasks(recordings, clock)
-    sources = [resolve(spec) for spec in searchers]
-    warn_if_unsafe(unsafe)
-    with (
-        Runner.open(workers=workers, unsafe=unsafe) as runner,
-        Progress(
-            console=Console(stderr=True), transient=True, disable=not _interactive()
-        ) as progress,
-    ):
-        bar = progress.add_task("runs")
-        standings = compare(
-            sources,
-            tasks,
-            runner,
-            repeats=repeats,
-            seed=seed,
-            limits=_limits(cpu_limit),
-            charge_cpu=charge_cpu,
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
-    if as_json:
-        typer.echo(json.dumps([_standing_document(s) for s in standings], indent=1))
-    else:
-        output_console().print(standings_table(standings))
-        for standing in standings:
-            if standing.first_error:
-                typer.echo(f"{plain(standing.searcher)}: {plain(standing.first_error)}", err=True)
-
-
-def _interactive() -> bool:
-    return Console(stderr=True).is_terminal
-
-
-def standings_table(standings: list[Standing]) -> Table:
-    """P ± standard error by searcher and space, best first."""
-    spaces = [found.space for found in standings[0].score.spaces] if standings else []
-    table = Table(Column("searcher", no_wrap=True), Column("P ± s.e.", no_wrap=True))
-    for name in (*map(cell, spaces), "own CPU s", "failed runs"):
-        table.add_column(name, overflow="fold")
-    for standing in standings:
-        found = standing.score
-        cpu = [s.cpu_s or 0.0 for s in found.spaces]
-        table.add_row(
-            cell(standing.searcher),
-            f"[bold]{found.p:.3f}[/]{_plus_minus(found.standard_error)}",
-            *(f"{s.p:.3f}{_plus_minus(s.standard_error)}" for s in found.spaces),
-            f"{sum(cpu) / len(cpu):.2f}",
-            str(standing.failed_runs) if standing.failed_runs else "-",
-        )
-    return table
-
-
 def _plus_minus(standard_error: float | None) -> str:
     """A standard error behind its number; a single run has none."""
     return "" if standard_error is None else f" ± {standard_error:.3f}"
-
-
-def _standing_document(standing: Standing) -> dict[str, Any]:
-    return {
-        "searcher": standing.searcher,
-        "p": standing.score.p,
-        "standard_error": standing.score.standard_error,
-        "runs": standing.runs,
-        "failed_runs": standing.failed_runs,
-        "first_error": standing.first_error,
-        "spaces": {
-            found.space: {"p": found.p, "standard_error": found.standard_error}
-            for found in standing.score.spaces
-        },
-        "host": {"cpu_s": {found.space: found.cpu_s for found in standing.score.spaces}},
-    }

@@ -131,9 +131,9 @@ def test_bench_pairs_searchers(tmp_path: Path) -> None:
     file = tmp_path / "climber.py"
     file.write_text(climber_program(8))
     done = llamea(
-        *("bench", file, "random_search", "--space", SPACE, "--repeats", 3, "--json"),
+        *("bench", file, "random_search", "--spaces", SPACE, "--repeats", 3, "--json"),
     )
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["analysis"]["standings"]
     assert {entry["searcher"] for entry in found} == {str(file), "random_search"}
     assert found[0]["p"] >= found[1]["p"]
 
@@ -192,8 +192,9 @@ def test_one_run_takes_one_recording() -> None:
 def test_a_failing_searcher_is_named_by_bench_with_its_error(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(BROKEN)
-    done = llamea("bench", file, "random_search", "--space", SPACE, "--repeats", 2, "--json")
-    found = {entry["searcher"]: entry for entry in json.loads(done.stdout)}
+    done = llamea("bench", file, "random_search", "--spaces", SPACE, "--repeats", 2, "--json")
+    standings = json.loads(done.stdout)["analysis"]["standings"]
+    found = {entry["searcher"]: entry for entry in standings}
     assert found[str(file)]["failed_runs"] == 2
     assert "ZeroDivisionError" in found[str(file)]["first_error"]
     assert found["random_search"]["first_error"] is None
