@@ -53,7 +53,8 @@ class LoadedOptimizer:
     """An optimizer, ready to be instantiated or exported. Get one from `load_optimizer`.
 
     ``name`` is the shipped name, or the file's name without its folder and suffix. ``idea`` is one
-    sentence. ``hyperparameters`` holds every numeric one of the class, defaults filled in.
+    sentence. ``hyperparameters`` holds every numeric one of the class, ``defaults`` what the class
+    itself sets them to.
     """
 
     name: str
@@ -61,7 +62,19 @@ class LoadedOptimizer:
     source: str
     idea: str
     hyperparameters: Mapping[str, Hyperparameter]
-    provenance: Provenance = field(compare=False)
+    provenance: Provenance
+    defaults: Mapping[str, Hyperparameter] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> str:
+        """What names it with these hyperparameters; of a file the name alone, not the folder."""
+        changed = [
+            f"{key}={value}"
+            for key, value in self.hyperparameters.items()
+            if value != self.defaults.get(key, value)
+        ]
+        suffix = "" if self.provenance.origin == "shipped" else ".py"
+        return f"{self.name}{suffix}{'?' if changed else ''}{'&'.join(changed)}"
 
     def with_settings(self, **changes: Hyperparameter) -> LoadedOptimizer:
         """The same optimizer with other hyperparameters.
@@ -133,6 +146,7 @@ def load_optimizer(spec: str, **hyperparameters: Hyperparameter) -> LoadedOptimi
         idea=_text(card, "idea") or _idea(tree, found.class_name),
         hyperparameters=found.hyperparameters,
         provenance=_provenance(card) if shipped else Provenance("file"),
+        defaults=resolve_source(target).hyperparameters,
     )
     return optimizer.with_settings(**hyperparameters)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -210,8 +211,8 @@ def _provenance(optimizer: LoadedOptimizer, export: Export) -> Iterator[str]:
         yield f"Parents: {', '.join(told.parents)}."
     if told.command:
         yield f"Made by: {told.command}"
-    spec = optimizer.name if shipped else f"{optimizer.name}.py"
-    yield f"Exported by: llamea-gpu {__version__}, llamea-gpu export {spec} --to {export.target}"
+    command = shlex.join(("llamea-gpu", "export", optimizer.spec, "--to", export.target))
+    yield f"Exported by: llamea-gpu {__version__}, {command}"
 
 
 def _quotable(text: str) -> str:

@@ -71,6 +71,15 @@ def test_hyperparameters_are_filled_in_and_keywords_win(mine: str) -> None:
     assert made.settings == (6, 2.0, True, 1 / 3)
 
 
+def test_its_spec_names_it_again_without_the_folder(mine: str) -> None:
+    assert load_optimizer(mine).spec == "mine.py"
+    assert (
+        load_optimizer(f"{mine}?rate=2&size=4", greedy=True).spec == "mine.py?rate=2.0&greedy=True"
+    )
+    loaded = load_optimizer("genetic_algorithm", offspring=9)
+    assert load_optimizer(loaded.spec) == loaded
+
+
 def test_an_integer_serves_as_a_float_and_becomes_one(mine: str) -> None:
     rate = load_optimizer(mine, rate=1).hyperparameters["rate"]
     assert (rate, type(rate)) == (1.0, float)
