@@ -48,6 +48,9 @@ def kernel_tuner(
     device: Annotated[
         list[int] | None, typer.Option(help="Device number; repeat it to share the work.")
     ] = None,
+    compilers: Annotated[
+        int, typer.Option(min=1, help="Compile this many side by side on each device.")
+    ] = 1,
     backend: Annotated[
         str | None, typer.Option(help="CUDA, CUPY, NVCUDA, HIP, C, ...; default: the script's.")
     ] = None,
@@ -67,6 +70,7 @@ def kernel_tuner(
     check_new_output(output)
     settings = RecordSettings(
         devices=tuple(device or [0]),
+        compilers=compilers,
         backend=backend,
         iterations=iterations,
         timeout_s=timeout,

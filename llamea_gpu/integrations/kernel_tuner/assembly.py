@@ -87,7 +87,7 @@ def _provenance(
         "compiler_options": facts["compiler_options"],
         "iterations": f"{settings.iterations}; time_ms is their mean",
         "spread": _spread(measured),
-        "compile_s": "compile_time, no compiler cache",
+        "compile_s": f"compile_time, no compiler cache, {settings.compilers} side by side",
         "benchmark_s": "verification_time + benchmark_time",
         "verified": "every result compared with a reference" if facts["verified"] else "no",
         "order": f"random, seed {settings.seed}",

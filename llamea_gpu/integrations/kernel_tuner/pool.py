@@ -1,4 +1,4 @@
-"""Measuring processes, one a device: hands out configurations, stops what hangs, restarts.
+"""Measuring processes: hands out configurations, stops what hangs, restarts what crashes.
 
 It speaks the protocol of :mod:`llamea_gpu.integrations.kernel_tuner.worker` and knows nothing of
 journals and recordings.
@@ -7,6 +7,7 @@ journals and recordings.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import subprocess
@@ -14,12 +15,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.integrations.kernel_tuner.worker import Order, order_line
+from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+from llamea_gpu.integrations.kernel_tuner.worker import WAITING, Order, order_line
 
 Configuration = tuple[int, ...]
 # A kernel may crash for some configurations; when all do, something else is wrong.
@@ -32,6 +34,13 @@ class _Process:
     """One measuring process and what it is at."""
 
     def __init__(self, order: Order) -> None:
+        self.order = order
+        self.facts: Mapping[str, Any] | None = None  # its first message, once it is ready
+        self.running: Configuration | None = None
+        self._phase = ""
+        self._seconds: dict[str, float] = {}
+        self._phase_since = self._since = monotonic()
+        self._partial = b""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         # What compilers leave behind when the process is killed goes with this folder.
         self._scratch = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
@@ -44,12 +53,6 @@ class _Process:
             bufsize=0,
             start_new_session=True,  # a Ctrl-C is for the parent, which ends in order
         )
-        self.order = order
-        self._partial = b""
-        self.running: Configuration | None = None
-        self.phase = ""
-        self.seconds: dict[str, float] = {}
-        self._phase_since = self._since = monotonic()
         self._write(order_line(order))
 
     @property
@@ -59,47 +62,61 @@ class _Process:
 
     @property
     def deadline(self) -> float:
-        """When what it is at has taken too long."""
-        return self._since + (_START_S if self.running is None else self.order.timeout_s)
+        """When what it is at has taken too long; never while it waits for the device."""
+        if self.facts is None:
+            return self._since + _START_S
+        busy = self.running is not None and self._phase != WAITING
+        return self._since + self.order.timeout_s if busy else math.inf
 
     def begin(self, configuration: Configuration) -> None:
-        self.running, self.phase, self.seconds = configuration, "", {}
-        self._since = self._phase_since = monotonic()
+        """Hand it a configuration; before it is ready, too."""
+        self.running, self._phase, self._seconds = configuration, "", {}
+        if self.facts is not None:
+            self._since = monotonic()
         self._write(json.dumps(configuration))
 
-    def messages(self) -> list[dict[str, Any]] | None:
-        """Whole lines that have come; None at the end of the pipe. Blocks unless readable."""
+    def hear(self) -> dict[str, Any] | None:
+        """Read what it wrote: the result of its configuration, or None as long as there is none.
+
+        To be called when its pipe is readable.
+
+        Raises:
+            RecordingError: it says that it cannot measure, or ended before it was ready.
+        """
         data = self.pipe.read(_READ_BYTES)
         if not data:
-            return None
+            if self.facts is None:
+                raise RecordingError(f"measuring must start, but ended: {self._last_words()}")
+            return {**self.interrupted("runtime_error", self._last_words()), "broken": True}
         *lines, self._partial = (self._partial + data).split(b"\n")
-        found = [json.loads(line) for line in lines]
-        for message in found:
-            if message["kind"] == "phase":
+        for line in lines:
+            message = json.loads(line)
+            kind = message.pop("kind")
+            if kind == "error":
+                raise RecordingError(message["message"])
+            if kind == "space":
+                self.facts, self._since = message, monotonic()
+            elif kind == "phase":
                 self._enter(message["phase"])
-        return found
+            else:
+                result: dict[str, Any] = message
+                return result  # the last thing it writes until it is handed another
+        return None
 
     def interrupted(self, status: str, message: str) -> dict[str, Any]:
-        """The result of a configuration that this process will not report."""
+        """The result of a configuration that this process will not report itself."""
         self._enter("")
         return {
             "status": status,
             "time_ms": None,
-            "compile_s": self.seconds.get("compile", 0.0),
-            "benchmark_s": self.seconds.get("check", 0.0) + self.seconds.get("benchmark", 0.0),
+            "compile_s": self._seconds.get("compile", 0.0),
+            "benchmark_s": self._seconds.get("check", 0.0) + self._seconds.get("benchmark", 0.0),
             "spread": None,
             "message": message,
         }
 
-    def last_words(self) -> str:
-        """The end of what it wrote to standard error."""
-        with suppress(subprocess.TimeoutExpired):
-            self._child.wait(timeout=10)
-        size = self._log.seek(0, 2)
-        self._log.seek(max(0, size - 2000))
-        return self._log.read().decode(errors="replace").strip()
-
     def stop(self) -> None:
+        """End it and remove what it leaves behind."""
         self._child.kill()
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout, self._log):
@@ -109,21 +126,32 @@ class _Process:
 
     def _enter(self, phase: str) -> None:
         now = monotonic()
-        if self.phase:
-            self.seconds[self.phase] = now - self._phase_since
-        self.phase, self._phase_since = phase, now
+        if self._phase == WAITING:
+            self._since += now - self._phase_since
+        elif self._phase:
+            self._seconds[self._phase] = now - self._phase_since
+        self._phase, self._phase_since = phase, now
 
     def _write(self, line: str) -> None:
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, which reading from it will show
             self._child.stdin.write(line.encode() + b"\n")
 
+    def _last_words(self) -> str:
+        """The end of what it wrote to standard error."""
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=10)
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 500))
+        return self._log.read().decode(errors="replace").strip()
+
 
 class MeasuringPool:
-    """One measuring process for each device. A context manager: leaving it ends them."""
+    """The measuring processes of all devices. A context manager: leaving it ends them."""
 
-    def __init__(self, order: Order, devices: Sequence[int]) -> None:
-        self._orders = [replace(order, device=device) for device in devices]
+    def __init__(self, script: Path, settings: RecordSettings) -> None:
+        self._script = script
+        self._settings = settings
+        self._locks = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
         self._processes: list[_Process] = []
         self._crashes = 0
 
@@ -134,6 +162,7 @@ class MeasuringPool:
         for process in self._processes:
             process.stop()
         self._processes = []
+        self._locks.cleanup()
 
     def start(self) -> Mapping[str, Any]:
         """Start all and return what the first says about space, kernel and device.
@@ -141,15 +170,25 @@ class MeasuringPool:
         Raises:
             RecordingError: one does not start, or they differ in device or space.
         """
-        self._processes = [_Process(order) for order in self._orders]
-        described = [self._described(process) for process in self._processes]
+        for device in self._settings.devices:
+            for _ in range(self._settings.compilers):
+                self._processes.append(_Process(self._order(device)))
+        while starting := [p for p in self._processes if p.facts is None]:
+            for process in self._readable(starting):
+                process.hear()
+            if any(monotonic() >= process.deadline for process in starting):
+                raise RecordingError(
+                    f"measuring must start within {_START_S:.0f} s, but did not: make the "
+                    f"script's reference faster"
+                )
+        facts = [process.facts for process in self._processes if process.facts is not None]
         for key in ("device", "names", "values", "configurations"):
-            if any(description[key] != described[0][key] for description in described):
+            if any(other[key] != facts[0][key] for other in facts):
                 raise RecordingError(
                     f"devices that share a recording must be of one kind, but they differ in "
                     f"{key}: name devices that are alike"
                 )
-        return described[0]
+        return facts[0]
 
     def measure(
         self, configurations: Sequence[Configuration], deadline: float | None = None
@@ -163,91 +202,65 @@ class MeasuringPool:
         """
         waiting = iter(configurations)
 
-        def next_one() -> Configuration | None:
+        def hand_out(process: _Process) -> None:
             over = deadline is not None and monotonic() >= deadline
-            return None if over else next(waiting, None)
+            following = None if over else next(waiting, None)
+            if following is None:
+                process.running = None
+            else:
+                process.begin(following)
 
-        for index in range(len(self._processes)):
-            self._begin(index, next_one())
-        while any(process.running is not None for process in self._processes):
-            for index, result in self._finished():
-                yield result
-                self._begin(index, next_one())
+        for process in self._processes:
+            hand_out(process)
+        while busy := [p for p in self._processes if p.running is not None]:
+            for process, result in self._finished(busy):
+                broken = result.pop("broken")
+                yield {"configuration": process.running, **result}
+                hand_out(self._replaced(process) if broken else process)
 
-    def _begin(self, index: int, configuration: Configuration | None) -> None:
-        if configuration is None:
-            self._processes[index].running = None
-            return
-        self._processes[index].begin(configuration)
-
-    def _finished(self) -> list[tuple[int, dict[str, Any]]]:
-        """Wait until something happens; what is finished, by process."""
-        busy = {i: p for i, p in enumerate(self._processes) if p.running is not None}
-        until = min(process.deadline for process in busy.values())
-        pipes = [process.pipe for process in busy.values()]
-        readable, _, _ = select.select(pipes, [], [], max(0.0, until - monotonic()))
-        finished = []
-        for index, process in busy.items():
-            configuration = process.running
+    def _finished(self, busy: Sequence[_Process]) -> Iterator[tuple[_Process, dict[str, Any]]]:
+        """Wait until something happens; yield what is finished."""
+        readable = self._readable(busy)
+        for process in busy:
             result: dict[str, Any] | None = None
-            if process.pipe in readable:
-                result = self._heard(index, process)
+            if process in readable:
+                result = process.hear()
+                if result is not None:
+                    self._count(result)
             elif monotonic() >= process.deadline:
-                result = process.interrupted("timeout", f"over {process.order.timeout_s} s")
-                self._restart(index)
+                limit = f"over {process.order.timeout_s} s"
+                result = {**process.interrupted("timeout", limit), "broken": True}
             if result is not None:
-                finished.append((index, {"configuration": configuration, **result}))
-        return finished
+                yield process, result
 
-    def _heard(self, index: int, process: _Process) -> dict[str, Any] | None:
-        """What a readable process has to say about its configuration: a result, or nothing yet."""
-        messages = process.messages()
-        if messages is None:
-            result = process.interrupted("runtime_error", process.last_words()[-500:])
-            broken = True
-        else:
-            found = [message for message in messages if message["kind"] == "result"]
-            if not found:
-                return None
-            (result,) = found
-            broken = result.pop("broken")
-            del result["kind"]
-        self._crashes = self._crashes + 1 if broken else 0
+    def _count(self, result: Mapping[str, Any]) -> None:
+        self._crashes = self._crashes + 1 if result["broken"] else 0
         if self._crashes >= _MAX_CRASHES_IN_A_ROW:
             raise RecordingError(
                 f"a kernel must run for some configurations, but the last {self._crashes} "
                 f"crashed: {result['message']}"
             )
-        if broken:
-            self._restart(index)
-        return result
 
-    def _restart(self, index: int) -> None:
-        self._processes[index].stop()
-        self._processes[index] = process = _Process(self._orders[index])
-        self._described(process)
+    def _readable(self, processes: Sequence[_Process]) -> list[_Process]:
+        """Those with something to read; none when the first deadline passes before that."""
+        until = min(process.deadline for process in processes)
+        left_s = None if until == math.inf else max(0.0, until - monotonic())
+        pipes, _, _ = select.select([process.pipe for process in processes], [], [], left_s)
+        return [process for process in processes if process.pipe in pipes]
 
-    def _described(self, process: _Process) -> Mapping[str, Any]:
-        """Wait for a process's first message.
+    def _replaced(self, process: _Process) -> _Process:
+        """A new process in the place of one that is of no more use."""
+        process.stop()
+        index = self._processes.index(process)
+        self._processes[index] = _Process(process.order)
+        return self._processes[index]
 
-        Raises:
-            RecordingError: it ended, or said that it cannot measure.
-        """
-        while monotonic() < process.deadline:
-            readable, _, _ = select.select(
-                [process.pipe], [], [], max(0.0, process.deadline - monotonic())
-            )
-            if not readable:
-                break
-            messages = process.messages()
-            if messages is None:
-                raise RecordingError(f"measuring must start, but ended: {process.last_words()}")
-            for message in messages:
-                if message["kind"] == "error":
-                    raise RecordingError(message["message"])
-                if message["kind"] == "space":
-                    return message
-        raise RecordingError(
-            f"measuring must start within {_START_S:.0f} s, but did not: make the script's "
-            f"reference faster"
+    def _order(self, device: int) -> Order:
+        return Order(
+            script=str(self._script.absolute()),
+            lock=str(Path(self._locks.name) / f"device-{device}"),
+            device=device,
+            backend=self._settings.backend,
+            iterations=self._settings.iterations,
+            timeout_s=self._settings.timeout_s,
         )

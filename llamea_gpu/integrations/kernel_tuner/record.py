@@ -1,13 +1,14 @@
 """Record a search space from a live Kernel Tuner kernel.
 
 Every valid configuration, or a stratified sample, is compiled, checked and timed by
-``kernel_tuner.tune_kernel`` in a process of its own, one for each device (see
+``kernel_tuner.tune_kernel`` in processes of their own (see
 :mod:`llamea_gpu.integrations.kernel_tuner.worker`). Results go to a journal as they come, so that
 the same call continues after a kill; when all are there, they become a native recording.
 
 Configurations are taken in random order, so that a drift of the machine is not mistaken for the
-effect of a parameter. Compile time is measured on an otherwise idle device, one configuration
-after another: the recording's clock is sequential.
+effect of a parameter. With several compilers the times to compile are those on a busy processor;
+checking and timing have the device for themselves. A recording's clock is sequential in any case:
+it says what each configuration costs on its own.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from llamea_gpu.integrations.journal import Journal, open_journal
 from llamea_gpu.integrations.kernel_tuner.assembly import LEFT_OUT, assemble
 from llamea_gpu.integrations.kernel_tuner.pool import MeasuringPool
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
-from llamea_gpu.integrations.kernel_tuner.worker import Order
 from llamea_gpu.integrations.nvidia import gpu_facts
 from llamea_gpu.integrations.sampling import stratified_rows
 from llamea_gpu.spaces.formats import export_recording
@@ -76,14 +76,8 @@ def record_kernel(
     """
     start = monotonic()
     journal_path = output.with_name(output.name + ".journal")
-    order = Order(
-        script=str(Path(script).absolute()),
-        backend=settings.backend,
-        iterations=settings.iterations,
-        timeout_s=settings.timeout_s,
-    )
     with ExitStack() as stack:
-        pool = stack.enter_context(MeasuringPool(order, settings.devices))
+        pool = stack.enter_context(MeasuringPool(script, settings))
         facts = pool.start()
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
@@ -142,6 +136,7 @@ def _identity(
         "language": facts["language"],
         "iterations": settings.iterations,
         "timeout_s": settings.timeout_s,
+        "compilers": settings.compilers,
         "kernel_tuner": __version__,
     }
 

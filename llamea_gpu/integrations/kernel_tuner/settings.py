@@ -13,6 +13,8 @@ class RecordSettings:
 
     Attributes:
         devices: device numbers, all of one kind; configurations are shared among them.
+        compilers: processes for each device. They compile side by side; what uses the device
+            (checking and timing) they do one after another.
         backend: overrides the script's ``lang`` (CUPY, NVCUDA, CUDA, HIP, C, ...).
         iterations: timed runs of each configuration; the time is their mean.
         timeout_s: a configuration that takes longer is stopped and recorded as ``timeout``.
@@ -24,6 +26,7 @@ class RecordSettings:
     """
 
     devices: tuple[int, ...] = (0,)
+    compilers: int = 1
     backend: str | None = None
     iterations: int = 7
     timeout_s: float = 60.0
@@ -35,6 +38,7 @@ class RecordSettings:
 
     def __post_init__(self) -> None:
         limits = {
+            "compilers": self.compilers,
             "iterations": self.iterations,
             "timeout_s": self.timeout_s,
             "sample": 1 if self.sample is None else self.sample,

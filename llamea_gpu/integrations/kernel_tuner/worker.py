@@ -13,6 +13,7 @@ parent process what to run next. It keeps no results and decides nothing.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -44,15 +45,20 @@ _STATUS_OF_WORD = {
     "CompilationFailedConfig": "compile_error",
     "RuntimeFailedConfig": "runtime_error",
 }
+WAITING = "wait"  # for the device: no phase of the configuration
 _WARM_UP = "llamea_gpu_warm_up"
 _GRACE_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to measure and where: the first line a worker reads."""
+    """What to measure and where: the first line a worker reads.
+
+    ``lock`` is a file that the processes of one device share: whoever checks or times holds it.
+    """
 
     script: str
+    lock: str
     device: int = 0
     backend: str | None = None
     iterations: int = 7
@@ -70,10 +76,15 @@ class Order:
 
 
 class _Phases:
-    """Says which phase a configuration has come to, and keeps how long each took."""
+    """Says which phase a configuration has come to, and keeps how long each took.
 
-    def __init__(self, announce: Callable[[Mapping[str, Any]], None]) -> None:
+    Compilations may go on side by side; what uses the device has it alone.
+    """
+
+    def __init__(self, announce: Callable[[Mapping[str, Any]], None], order: Order) -> None:
         self._announce = announce
+        self._lock = Path(order.lock)
+        self._alarm_s = math.ceil(order.timeout_s) + _GRACE_S
         self.seconds: dict[str, float] = {}
         self.current = ""
 
@@ -87,28 +98,35 @@ class _Phases:
 
     def _timed(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            self.current = phase
-            self._announce({"kind": "phase", "phase": phase})
-            start = perf_counter()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                self.seconds[phase] = perf_counter() - start
+            with nullcontext() if phase == "compile" else self._device_alone():
+                self.current = phase
+                self._announce({"kind": "phase", "phase": phase})
+                signal.alarm(self._alarm_s)  # the parent stops what hangs, unless it is gone
+                start = perf_counter()
+                try:
+                    return call(*args, **kwargs)
+                finally:
+                    self.seconds[phase] = perf_counter() - start
+                    signal.alarm(0)
 
         return timed
+
+    @contextmanager
+    def _device_alone(self) -> Iterator[None]:
+        self._announce({"kind": "phase", "phase": WAITING})
+        with self._lock.open("a") as file:  # closing it releases the lock, as dying does
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 class _Measuring:
     """The strategy given to ``tune_kernel``: runs what the parent process asks for."""
 
-    def __init__(
-        self, script: KernelScript, timeout_s: float, lines: TextIO, answers: TextIO
-    ) -> None:
+    def __init__(self, script: KernelScript, order: Order, lines: TextIO, answers: TextIO) -> None:
         self._script = script
-        self._timeout_s = timeout_s
         self._lines = lines
         self._answers = answers
-        self._phases = _Phases(self._send)
+        self._phases = _Phases(self._send, order)
         self._warm = False
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> list[Any]:
@@ -119,10 +137,7 @@ class _Measuring:
         for line in self._lines:
             indices = json.loads(line)
             configuration = tuple(vs[i] for vs, i in zip(values, indices, strict=True))
-            # The parent stops what hangs; should it be gone, this does.
-            signal.alarm(math.ceil(self._timeout_s) + _GRACE_S)
             result = self._measured(configuration, runner, tuning_options)
-            signal.alarm(0)
             self._send({"kind": "result", **result})
             if result["broken"]:
                 break
@@ -248,7 +263,7 @@ def _run(order: Order, answers: TextIO) -> None:
         os.environ["CUPY_CACHE_DIR"] = scratch
         os.environ["CUDA_CACHE_DISABLE"] = "1"
         os.chdir(scratch)
-        measuring = _Measuring(script, order.timeout_s, sys.stdin, answers)
+        measuring = _Measuring(script, order, sys.stdin, answers)
         try:
             tune_kernel(**order.tune_kernel_arguments(script), strategy=measuring)
         finally:

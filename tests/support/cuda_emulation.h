@@ -1,0 +1,133 @@
+// A CUDA kernel as ordinary C++: one block after another, each of its threads a fiber.
+//
+// Fibers run one at a time from barrier to barrier, in an order that the caller chooses, so a
+// missing barrier shows as another result in another order. Threads that end while others wait at
+// a barrier are an error. No timing, no memory model, no bounds of global memory.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static  // one block at a time
+
+using std::min;
+
+struct dim3 { unsigned x, y, z; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+
+namespace emulation {
+
+enum State { ready, at_warp_barrier, at_block_barrier, ended };
+
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    State state;
+    dim3 index;
+};
+
+static ucontext_t scheduler;
+static std::vector<Fiber> fibers;
+static Fiber *current;
+static dim3 block, grid;
+static float exchanged[1024];
+static void (*body)();
+
+static void wait(State state) {
+    current->state = state;
+    swapcontext(&current->context, &scheduler);
+}
+
+static void enter() {
+    body();
+    current->state = ended;
+}
+
+static int lane_of_block() { return static_cast<int>(current - fibers.data()); }
+
+// Let all threads of a block run to their ends. order: 0 ascending, 1 descending, else shuffled.
+// False: some threads wait at a barrier that others never reach.
+static bool run_block(int order) {
+    const size_t threads = block.x * block.y * block.z;
+    fibers.resize(threads);
+    std::vector<size_t> turns(threads);
+    for (size_t t = 0; t < threads; t++) {
+        Fiber &fiber = fibers[t];
+        fiber.stack.resize(1 << 16);
+        fiber.state = ready;
+        fiber.index = {unsigned(t % block.x), unsigned(t / block.x % block.y),
+                       unsigned(t / block.x / block.y)};
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_size = fiber.stack.size();
+        fiber.context.uc_link = &scheduler;
+        makecontext(&fiber.context, enter, 0);
+        turns[t] = order == 1 ? threads - 1 - t : t;
+    }
+    unsigned seed = 12345u * unsigned(order) + 1;
+    for (size_t t = threads; order > 1 && t > 1; t--) {
+        seed = seed * 1664525u + 1013904223u;
+        std::swap(turns[t - 1], turns[seed % t]);
+    }
+    for (;;) {
+        for (size_t t : turns)
+            if (fibers[t].state == ready) {
+                current = &fibers[t];
+                swapcontext(&scheduler, &current->context);
+            }
+        bool released = false;
+        for (size_t first = 0; first < threads; first += 32) {
+            const size_t last = std::min(first + 32, threads);
+            size_t waiting = 0;
+            for (size_t t = first; t < last; t++) waiting += fibers[t].state == at_warp_barrier;
+            if (waiting == last - first) {
+                for (size_t t = first; t < last; t++) fibers[t].state = ready;
+                released = true;
+            }
+        }
+        if (released) continue;
+        size_t waiting = 0, over = 0;
+        for (const Fiber &fiber : fibers) {
+            waiting += fiber.state == at_block_barrier;
+            over += fiber.state == ended;
+        }
+        if (over == threads) return true;
+        if (waiting != threads) return false;
+        for (Fiber &fiber : fibers) fiber.state = ready;
+    }
+}
+
+}  // namespace emulation
+
+#define threadIdx (emulation::current->index)
+static dim3 blockIdx;
+
+static inline void __syncthreads() { emulation::wait(emulation::at_block_barrier); }
+
+template <typename T> static inline T __ldg(const T *at) { return *at; }
+template <typename T> static inline T __ldcs(const T *at) { return *at; }
+static inline float atomicAdd(float *at, float value) {
+    const float before = *at;
+    *at += value;
+    return before;
+}
+
+static inline float __shfl_down_sync(unsigned mask, float value, int distance, int width) {
+    if (mask != 0xffffffffu) std::abort();  // only whole warps shuffle here
+    const int me = emulation::lane_of_block();
+    emulation::exchanged[me] = value;
+    emulation::wait(emulation::at_warp_barrier);
+    const float other = emulation::exchanged[me % width + distance < width ? me + distance : me];
+    emulation::wait(emulation::at_warp_barrier);
+    return other;
+}
