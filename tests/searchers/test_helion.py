@@ -26,7 +26,9 @@ SEARCHES = (
     "RandomSearch",
 )
 # Its forest is fitted, and chooses, within a small recording.
-SURROGATE = "helion:DESurrogateHybrid?effort=quick&surrogate_threshold=20&refit_frequency=1"
+SURROGATE = (
+    "helion:DESurrogateHybrid?effort=quick&surrogate_threshold=20&refit_frequency=1&n_estimators=10"
+)
 
 
 @pytest.fixture(scope="module")
