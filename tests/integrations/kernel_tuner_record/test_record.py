@@ -203,3 +203,22 @@ def test_a_backend_that_is_not_installed_is_named(write_script: Any, tmp_path: P
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(RecordingError, match="must be > 0"):
         replace(SETTINGS, **wrong)
+
+
+def test_compilers_side_by_side_use_the_device_one_by_one(
+    write_script: Any, tmp_path: Path
+) -> None:
+    script = write_script(tmp_path, unroll=(1, 2, 4, 5), width=(1,), fault=(0,))
+    log = tmp_path / "log"
+    write = f'{{ FILE *f = fopen("{log}", "a"); fprintf(f, "%d\\n", getpid()); fclose(f); }}'
+    text = script.read_text().replace(
+        "#include <stdlib.h>", "#include <stdio.h>\n#include <stdlib.h>"
+    )
+    text = text.replace("struct timespec", f"{write} usleep(20000); struct timespec", 1)
+    script.write_text(text.replace("    return (end", f"    {write}\n    return (end"))
+    outcome = record_kernel(script, tmp_path / "dot.parquet", replace(SETTINGS, compilers=3))
+    assert outcome.recording is not None
+    assert outcome.recording.ok.all()
+    begins_and_ends = log.read_text().split()
+    assert len(set(begins_and_ends)) == 3
+    assert begins_and_ends[::2] == begins_and_ends[1::2]

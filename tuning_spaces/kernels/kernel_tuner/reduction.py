@@ -73,6 +73,6 @@ def tune_kernel_arguments(rows: int = 16384, columns: int = 4096) -> dict:
     }
 
 
-def close_enough(answer: list, result: list, atol: float | None = None) -> bool:
+def close_enough(answer: list, result: list) -> bool:
     """The largest relative error of a row."""
     return bool(np.abs(result[0] / answer[0] - 1).max() < 1e-4)

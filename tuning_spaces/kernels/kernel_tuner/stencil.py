@@ -13,9 +13,9 @@ Tuning parameters:
 - ``read_only``: fields are read through the read-only path.
 - ``unroll_z``: planes that are unrolled.
 
-Constraints: 128 to 512 threads; the block's rectangle divides the plane; at most 8 columns a thread,
-and 4 when they pass through registers; 48 KiB of shared memory; two planes only in shared memory;
-unrolling only with registers, which it spares the moving.
+Constraints: 128 to 512 threads; the block's rectangle divides the plane; at most 8 columns a
+thread, and 4 when they pass through registers; 48 KiB of shared memory; two planes only in shared
+memory; unrolling only with registers, which it spares the moving.
 """
 
 from pathlib import Path
@@ -105,6 +105,6 @@ def reference(u: np.ndarray, previous: np.ndarray, velocity: np.ndarray) -> np.n
     return following
 
 
-def close_enough(answer: list, result: list, atol: float | None = None) -> bool:
+def close_enough(answer: list, result: list) -> bool:
     """The largest error at any point; fast."""
     return bool(np.abs(answer[0] - result[0]).max() < 1e-4)
