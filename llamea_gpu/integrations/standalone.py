@@ -54,7 +54,8 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
     """The file's text.
 
     Raises:
-        SearcherError: optimizer and runtime define the same name for different things.
+        SearcherError: optimizer and runtime define the same name for different things, or the
+            optimizer's text is laid out so that they cannot be joined.
     """
     own, runtime = _Module.parse(optimizer.source), _Module.parse(export.runtime)
     _refuse_collisions(optimizer.name, own, runtime, ast.parse(export.joint))
@@ -70,7 +71,13 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
         export.joint.strip("\n"),
     ]
     text = "\n\n\n".join(["\n\n".join(top), *(_NOQA.sub("", part) for part in rest)]) + "\n"
-    compile(text, f"{optimizer.name}.py", "exec", dont_inherit=True)
+    try:
+        compile(text, f"{optimizer.name}.py", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise SearcherError(
+            f"{optimizer.name} must begin with its docstring and imports, each on lines of its "
+            f"own, to be exported, but: {error}"
+        ) from error
     return text
 
 
@@ -110,17 +117,16 @@ class _Module:
     def parse(cls, source: str) -> _Module:
         tree = ast.parse(source)
         docstring = ast.get_docstring(tree) or ""
-        leading = tree.body[:1] if docstring else []
-        imports: list[_Import] = []
-        for node, following in zip(
-            tree.body[len(leading) :], [*tree.body[len(leading) + 1 :], None], strict=True
-        ):
-            shares_its_line = following is not None and following.lineno == node.end_lineno
-            if not isinstance(node, ast.Import | ast.ImportFrom) or shares_its_line:
+        leading: list[ast.stmt] = []
+        for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+            is_docstring = bool(docstring) and not leading
+            if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
                 break
+            if following is not None and following.lineno == node.end_lineno:
+                break  # what shares its line with other code stays where it is
             leading.append(node)
-            imports += _parsed(node)
-        return cls(docstring, tuple(imports), _without(source, leading), tree)
+        imports = tuple(item for node in leading for item in _parsed(node))
+        return cls(docstring, imports, _without(source, leading), tree)
 
 
 def _without(source: str, statements: Sequence[ast.stmt]) -> str:

@@ -214,6 +214,13 @@ def test_docstring_imports_and_comments_of_the_source_find_their_places() -> Non
     assert "# A comment first.\n\nimport heapq; LIMIT = 3\n\nclass Mine:" in text
 
 
+def test_code_beside_the_docstring_is_not_lost() -> None:
+    assert '"""About."""; LIMIT = 3\n' in exported(f'"""About."""; LIMIT = 3\n{MINE}')
+    future = "from __future__ import annotations"
+    with pytest.raises(SearcherError, match="each on lines of its own"):
+        exported(f'"""About."""; {future}\n{MINE}')
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:U
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
 SPECS = (*searcher_names(), BEST)
-EVALUATIONS = 90
+EVALUATIONS = 60
 
 
 @pytest.fixture(scope="module")
