@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -25,6 +26,7 @@ from llamea_gpu.integrations.helion.compiling import (
     ConfigurationRefusedError,
     compile_configuration,
 )
+from llamea_gpu.integrations.helion.kernels import KernelCase, load_case
 
 KIB = 1024
 GIB = 1024**3
@@ -115,6 +117,18 @@ class PretendedGpu:
 
         with self._fake_mode, torch.device("cuda", 0):
             yield
+
+    def load_case(self, script: Path, shape: str | None = None) -> KernelCase:
+        """A kernel script's case with fake arguments on the pretended GPU.
+
+        Raises:
+            RecordingError: as :func:`llamea_gpu.integrations.helion.kernels.load_case`; also when
+                the script needs the values of its tensors, because fake ones have none.
+        """
+        # Made on the CPU and moved: a CPU build of torch cannot make every tensor on a GPU.
+        with self._fake_mode:
+            case = load_case(script, shape)
+            return replace(case, arguments=tuple(_on_gpu(a) for a in case.arguments))
 
     def bind(self, kernel: Any, arguments: Sequence[object]) -> Any:
         """The kernel bound to fake arguments: a ``helion.runtime.kernel.BoundKernel``.
@@ -273,6 +287,15 @@ class _PretendedDriver:
         import torch
 
         return torch.device("cuda", 0)
+
+
+def _on_gpu(value: Any) -> Any:
+    """A fake tensor with the same shape and strides on the GPU; anything else as it is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
 
 
 def _forget_devices() -> None:
