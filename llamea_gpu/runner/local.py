@@ -101,8 +101,9 @@ def run_optimizer(
     ``cpu_s`` needs the process's main thread, whose timer signal ends the run; None sets no limit.
     """
     evaluator = Evaluator(task, max_idle_asks, charge_cpu)
-    rng = seed_process(seed)
+    seed_process(seed)  # a constructor may draw
     optimizer = build()
+    rng = seed_process(seed)  # again: a library draws entropy when it is first imported
     evaluate = LocalEvaluate(task.recording.space, evaluator)
     outcome, error = "finished", None
     try:
