@@ -87,6 +87,15 @@ def test_a_space_has_2000_valid_configurations_and_mostly_invalid_ones(name: str
 
 
 @pytest.mark.parametrize("name", SIZES)
+def test_the_readme_gives_the_numbers_of_the_space(name: str) -> None:
+    space = searchspace(name)
+    share = space.size / math.prod(map(len, space.params_values))
+    row = f"| {len(space.params_values)} | {space.size:,} | {share:.1%} |".replace("%", " %")
+    lines = (FOLDER.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line.endswith(row) for line in lines if line.startswith(f"| `{name}.py`")] == [True]
+
+
+@pytest.mark.parametrize("name", SIZES)
 def test_the_script_documents_every_parameter_and_names_a_valid_default(name: str) -> None:
     script = module(name)
     assert all(f"``{parameter}``" in (script.__doc__ or "") for parameter in script.TUNE_PARAMS)
