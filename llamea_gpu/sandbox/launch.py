@@ -16,6 +16,7 @@ from pathlib import Path
 
 import llamea_gpu
 from llamea_gpu.errors import SandboxError
+from llamea_gpu.sandbox.preload import KERNEL_TUNER_NEEDS
 
 # No user or site hooks (-s, -S); sys.path is the standard library and the folders given.
 _BOOTSTRAP = (
@@ -38,9 +39,14 @@ _ENVIRONMENT = {
 _REQUIRED = ("numpy", "scipy", "sklearn")
 # Shared libraries that wheels bring along.
 _WHEEL_LIBRARIES = ("numpy.libs", "scipy.libs", "scikit_learn.libs")
-_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
+# Kernel Tuner asks for its own version when it is imported.
+_WHEEL_METADATA = "kernel_tuner-*.dist-info"
+_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals", *KERNEL_TUNER_NEEDS)
 # This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
-_OWN_CODE = ("__init__.py", "errors.py", "sandbox", "seeding.py", "spaces")
+_OWN_CODE = (
+    *("__init__.py", "errors.py", "sandbox", "seeding.py", "spaces"),
+    *(f"searchers/{name}" for name in ("__init__.py", "contract.py", "library.py", "kernel_tuner")),
+)
 _MULTIARCH = f"{platform.machine()}-linux-gnu"
 _LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _INSTALLED = ("site-packages", "dist-packages")
@@ -91,6 +97,7 @@ def find_installation() -> Installation:
         roots.append(root)
         visible.append(origin.parent if is_package else origin)
         visible += [root / folder for folder in _WHEEL_LIBRARIES]
+        visible += root.glob(_WHEEL_METADATA)
     return Installation(interpreter, tuple(dict.fromkeys(roots)), tuple(dict.fromkeys(visible)))
 
 

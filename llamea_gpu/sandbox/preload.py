@@ -1,8 +1,9 @@
 """What the zygote imports before it forks: all that a candidate can import, for it opens no file.
 
 A child has no file access at any level, so a module that is not loaded here does not exist for it.
-A zygote loads one of three sets, the smallest that a candidate's source needs: every shared library
-in memory makes each fork slower (1.5 ms with numpy, 5 ms with scipy, 9 ms with scikit-learn).
+A zygote loads one of four sets, the smallest that a candidate's source needs: every shared library
+in memory makes each fork slower (1.5 ms with numpy, 5 ms with scipy, 9 ms with scikit-learn). The
+fourth, Kernel Tuner on top of the others, is for its OptAlg classes alone.
 """
 
 from __future__ import annotations
@@ -51,6 +52,30 @@ sklearn.svm sklearn.tree sklearn.utils sklearn.utils.extmath sklearn.utils.valid
 sklearn.utils._pprint
 """
 
+# What a file written for Kernel Tuner's OptAlg can import. All of it may be missing.
+_KERNEL_TUNER = """
+kernel_tuner kernel_tuner.core kernel_tuner.interface kernel_tuner.searchspace kernel_tuner.util
+kernel_tuner.strategies.basinhopping kernel_tuner.strategies.bayes_opt
+kernel_tuner.strategies.common kernel_tuner.strategies.diff_evo
+kernel_tuner.strategies.dual_annealing kernel_tuner.strategies.firefly_algorithm
+kernel_tuner.strategies.gen_adaptive_tabu_greywolf kernel_tuner.strategies.gen_hybrid_vndx
+kernel_tuner.strategies.genetic_algorithm kernel_tuner.strategies.greedy_ils
+kernel_tuner.strategies.greedy_mls kernel_tuner.strategies.hillclimbers
+kernel_tuner.strategies.minimize kernel_tuner.strategies.mls
+kernel_tuner.strategies.ordered_greedy_mls kernel_tuner.strategies.pso
+kernel_tuner.strategies.random_sample kernel_tuner.strategies.simulated_annealing
+kernel_tuner.strategies.wrapper llamea_gpu.searchers.kernel_tuner.wrapping
+"""
+_KERNEL_TUNER_SET = "kernel_tuner"
+# How the tail of such a file begins (`llamea_gpu.searchers.optalg`).
+_KERNEL_TUNER_MARK = "from llamea_gpu.searchers.kernel_tuner import"
+KERNEL_TUNER_NEEDS = (
+    *("kernel_tuner", "constraint", "xmltodict"),
+    *("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attr", "attrs"),
+    *("packaging", "typing_extensions"),
+)
+_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
+
 LIBRARIES = ("numpy", "scipy", "sklearn")
 
 # The modules of each set, with those that their functions import late. A name that some supported
@@ -59,23 +84,26 @@ _MODULES = {
     "numpy": _STANDARD + _NUMPY,
     "scipy": _STANDARD + _NUMPY + _SCIPY,
     "sklearn": _STANDARD + _NUMPY + _SCIPY + _SKLEARN,
+    _KERNEL_TUNER_SET: _STANDARD + _NUMPY + _SCIPY + _SKLEARN + _KERNEL_TUNER,
 }
 
 
 class _OnlyNeeded:
     """Hides every other installed package, so that what else a machine has changes nothing.
 
-    scikit-learn, for one, imports pandas where it finds it, which starts a thread.
+    scikit-learn, for one, imports pandas where it finds it, which starts a thread, and Kernel Tuner
+    torch.
     """
 
-    _ROOTS = frozenset((*LIBRARIES, "joblib", "threadpoolctl", "narwhals", "llamea_gpu"))
+    def __init__(self, library: str) -> None:
+        needs = KERNEL_TUNER_NEEDS if library == _KERNEL_TUNER_SET else ()
+        self._roots = frozenset((*LIBRARIES, *_THEIR_NEEDS, *needs, "llamea_gpu"))
 
-    @classmethod
-    def find_spec(cls, name: str, *_: object) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """The import system's question; None lets the next finder answer."""
         root = name.partition(".")[0]
         standard = root in sys.stdlib_module_names or root.startswith("_sysconfigdata")
-        if not standard and root not in cls._ROOTS:
+        if not standard and root not in self._roots:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -85,6 +113,8 @@ def library_for(source: str) -> str:
     A name in a comment costs a few milliseconds. The text is never parsed: hostile source can
     exhaust Python's parser, and this runs on the host.
     """
+    if _KERNEL_TUNER_MARK in source:
+        return _KERNEL_TUNER_SET
     if "sklearn" in source:
         return "sklearn"
     return "scipy" if "scipy" in source else "numpy"
@@ -96,7 +126,7 @@ def load(library: str) -> None:
     Raises:
         ImportError: numpy, scipy or scikit-learn is missing or broken.
     """
-    sys.meta_path.insert(0, _OnlyNeeded)
+    sys.meta_path.insert(0, _OnlyNeeded(library))
     for name in _MODULES[library].split():
         try:
             importlib.import_module(name)
@@ -107,8 +137,10 @@ def load(library: str) -> None:
     ctypes.CFUNCTYPE(None)(lambda: None)
     if library != "numpy":
         _use_scipy()
-    if library == "sklearn":
+    if library in ("sklearn", _KERNEL_TUNER_SET):
         _use_sklearn()
+    if library == _KERNEL_TUNER_SET:
+        _use_kernel_tuner()
     # A module that is not loaded then raises ModuleNotFoundError at once, at every level alike.
     sys.path.clear()
     sys.path_importer_cache.clear()
@@ -153,3 +185,13 @@ def _use_sklearn() -> None:
         KNeighborsRegressor(),
     ):
         model.fit(points, values).predict(points)
+
+
+def _use_kernel_tuner() -> None:
+    """Make available what files written for BLADE take for granted; without Kernel Tuner, nothing.
+
+    The module is found by name because only this set has it.
+    """
+    wrapping = sys.modules.get("llamea_gpu.searchers.kernel_tuner.wrapping")
+    if wrapping is not None:
+        wrapping.provide_names()
