@@ -50,7 +50,7 @@ class Tunables:
         for name, indices in zip(self._space.names, self._indices, strict=True):
             # Helion drops None from the fields that it knows, and a model may write a list.
             value = config.get(name)
-            index = indices.get(value) if isinstance(value, Value | None) else None
+            index = indices.get(value) if isinstance(value, Value) else None
             if index is None:
                 return None
             found.append(index)
