@@ -217,7 +217,7 @@ def test_the_zygotes_half_never_loads_the_hosts() -> None:
     code = (
         "import sys, llamea_gpu.sandbox.zygote\n"
         "print([n for n in sys.modules if n.startswith('llamea_gpu.') and n.split('.')[1] not in"
-        " ('errors', 'spaces', 'sandbox') or n.endswith(('.pool', '.serving', '.recording'))])"
+        " ('errors', 'seeding', 'spaces', 'sandbox') or n.endswith(('.pool', '.serving', '.recording'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
