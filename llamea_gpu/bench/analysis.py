@@ -200,7 +200,7 @@ def _reach(groups: Sequence[tuple[SpaceInfo, Sequence[Trace]]], percent: int) ->
 def _comparisons(samples: Samples, names: Sequence[str]) -> tuple[Comparison, ...]:
     """Every pair, the better first; both corrections are over all of them."""
     pairs = list(combinations(names, 2))
-    tests = [_PairTest(samples, first, second) for first, second in pairs]
+    tests = [_PairTest(samples, first, second, len(pairs)) for first, second in pairs]
     p_holm = _corrected([test.p_value for test in tests])
     possible = smallest_wilcoxon_p(len(samples.tasks)) * len(pairs) < SIGNIFICANT
     wilcoxon = [wilcoxon_p_value(t.by_space) if possible else None for t in tests]
@@ -219,20 +219,21 @@ def _corrected(p_values: Sequence[float | None]) -> Sequence[float | None]:
 class _PairTest:
     """What two searchers' samples say about the difference of their P."""
 
-    def __init__(self, samples: Samples, first: str, second: str) -> None:
+    def __init__(self, samples: Samples, first: str, second: str, pairs: int) -> None:
         self.first, self.second = first, second
-        self.repeats = samples.plan.repeats
+        self.repeats, self.pairs = samples.plan.repeats, pairs
         self.by_space = samples.p(first) - samples.p(second)
         self.difference = float(self.by_space.mean())
         self.interval: Interval | None = None
         self.p_value: float | None = None
+        self.error = self.degrees = math.nan
         mine, theirs = samples.replicates(first), samples.replicates(second)
         if mine is not None and theirs is not None:
             variances = (mine - theirs).var(axis=1, ddof=1)
-            error, degrees = mean_of_independent(variances, samples.degrees)
-            half_width = float(student_half_width(error, degrees))
+            self.error, self.degrees = map(float, mean_of_independent(variances, samples.degrees))
+            half_width = float(student_half_width(self.error, self.degrees))
             self.interval = _interval(self.difference, half_width)
-            self.p_value = student_p_value(self.difference, float(error), float(degrees))
+            self.p_value = student_p_value(self.difference, self.error, self.degrees)
         cells = zip(samples.cells[first], samples.cells[second], strict=True)
         self.effect = float(np.mean([vargha_delaney(a.run_p, b.run_p) for a, b in cells]))
 
@@ -258,13 +259,14 @@ class _PairTest:
             repeats_needed=None if decided else self._repeats_needed(),
             sentence="",
         )
-        return replace(found, sentence=comparison_sentence(found))
+        return replace(found, sentence=comparison_sentence(found, self.pairs))
 
     def _repeats_needed(self) -> int | None:
-        """Repeats with which an interval of this kind would just be clear of 0."""
+        """Repeats with which this difference would be clear of 0, corrected for all pairs."""
         if self.interval is None or self.difference == 0:
             return None
-        half_width = (self.interval.high - self.interval.low) / 2
+        level = 1 - SIGNIFICANT / self.pairs
+        half_width = float(student_half_width(self.error, self.degrees, level))
         needed = math.ceil(self.repeats * (half_width / self.difference) ** 2)
         return needed if self.repeats < needed <= _MAX_REPEATS_NEEDED else None
 

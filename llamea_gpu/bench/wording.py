@@ -16,8 +16,8 @@ from llamea_gpu.bench.samples import MIN_REPEATS
 FINE = 0.05  # a difference of P that a bench ought to be able to see
 
 
-def comparison_sentence(found: Comparison) -> str:
-    """One pair, in a sentence."""
+def comparison_sentence(found: Comparison, pairs: int) -> str:
+    """One of ``pairs`` comparisons, in a sentence."""
     spaces = found.wins + found.losses + found.ties
     count = f"{found.wins} of {spaces} space{'s' if spaces > 1 else ''}"
     difference = f"P {found.difference:+.2f}{_bracketed(found.interval)}"
@@ -33,7 +33,13 @@ def comparison_sentence(found: Comparison) -> str:
             f"{found.first} and {found.second}: too few repeats to tell them apart ({difference}, "
             f"{found.first} ahead on {count})."
         )
-    text = f"{found.first} and {found.second} cannot be told apart: {difference}, on {count}"
+    if found.interval.low > 0:
+        text = (
+            f"{found.first} may be ahead of {found.second}, but one of {pairs} comparisons looks "
+            f"like this by chance too often: {difference}, on {count}"
+        )
+    else:
+        text = f"{found.first} and {found.second} cannot be told apart: {difference}, on {count}"
     if found.repeats_needed is not None:
         text += f"; about {found.repeats_needed:,} repeats would tell"
     return f"{text}."

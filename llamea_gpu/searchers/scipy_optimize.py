@@ -8,10 +8,10 @@ they compute with costs. Where several configurations compile side by side, diff
 hands over whole generations.
 
 The limits on iterations and evaluations are lifted (``direct``: 20,000 of either): the budget ends
-a run. A search that considers itself converged is begun again, with new random numbers. Every other default is scipy's own, and
-can be set: ``scipy:differential_evolution?popsize=4``. The local search of dual annealing asks
-again for the configuration it is at (differences of 1e-8 are none here), which is free, and ends
-at once. ``direct`` draws no random numbers: its repeats are all the same.
+a run. A search that considers itself converged is begun again, with new random numbers. Every other
+default is scipy's own, and can be set: ``scipy:differential_evolution?popsize=4``. The local search
+of dual annealing asks again for the configuration it is at (differences of 1e-8 are none here),
+which is free, and ends at once. ``direct`` draws no random numbers: its repeats are all the same.
 
 It only reads specs; scipy is imported where a search runs.
 """
