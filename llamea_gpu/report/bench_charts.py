@@ -157,7 +157,7 @@ def convergence(
                     "x": [*x, *reversed(x)],
                     "y": _rounded([*high, *reversed(low)]),
                     "fill": "toself",
-                    "fillcolor": f"{colour(place)}/15",
+                    "fillcolor": f"{colour(place)}/{18 if len(curves) < 4 else 9}",
                     "line": {"width": 0},
                     "legendgroup": str(place),
                     "showlegend": False,

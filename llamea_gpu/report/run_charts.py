@@ -313,7 +313,7 @@ def failure_chart(run: Run) -> Chart | Prose:
                     "hovertemplate": "%{y}: %{x}<extra></extra>",
                 }
             ],
-            x=axis("slots", rangemode="tozero", tickformat="d", nticks=6),
+            x=axis("slots", rangemode="tozero", dtick=1 + max(map(len, kinds.values())) // 6),
             y=axis("", type="category", showgrid=False),
             height=120 + 34 * max(1, len(names)),
         ),

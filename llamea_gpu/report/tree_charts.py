@@ -200,7 +200,7 @@ def _sentence(run: Run) -> str:
     if best is not None and best.slot >= 0:
         chain = run.lineage(best)
         written = [c.identifier for c in chain if c.slot >= 0]
-        text += f" The best, {best.identifier}, descends over {', '.join(written)}."
+        text += f" The line of the best, {best.identifier}: {', '.join(written)}."
     if low:
         text += f" {count(len(low), 'mark')} below P {number(LOWEST_SHOWN_P, 1)} stand at it."
     return text

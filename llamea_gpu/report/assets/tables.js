@@ -1,4 +1,4 @@
-// Tables that sort by a click on a heading. Numbers sort as numbers, dashes come last.
+// Tables that sort by a click on a heading. Numbers sort as numbers; what is none comes last.
 
 function sortKey(text) {
   const cleaned = text.replace(/−/g, "-").replace(/,/g, "").replace(/^#/, "");
@@ -26,14 +26,15 @@ function startTables() {
 function sortBy(table, column) {
   const headings = [...table.tHead.rows[0].cells];
   // Numbers are first looked for at their highest, words from a to z.
-  const first = headings[column].classList.contains("text") || column === 0 ? "ascending" : "descending";
+  const words = headings[column].classList.contains("text") || column === 0;
+  const first = words ? "ascending" : "descending";
   const other = first === "ascending" ? "descending" : "ascending";
   const order = headings[column].getAttribute("aria-sort") === first ? other : first;
   headings.forEach((heading) => heading.removeAttribute("aria-sort"));
   headings[column].setAttribute("aria-sort", order);
   const rows = [...table.tBodies[0].rows];
   const text = new Map(rows.map((row) => [row, row.cells[column].textContent.trim()]));
-  const missing = (row) => text.get(row) === "–" || text.get(row) === "";
+  const missing = (row) => ["–", ""].includes(text.get(row)) || (!words && sortKey(text.get(row)) === null);
   const sign = order === "ascending" ? 1 : -1;
   rows.sort((a, b) => missing(a) - missing(b) || sign * compareCells(text.get(a), text.get(b)));
   table.tBodies[0].append(...rows);

@@ -2,6 +2,7 @@
 
 const TREE_LINEAGE = 1; // place of the lineage's trace; the last trace marks the selection
 let arrangement = "tree";
+let view = 0; // another one puts the whole tree back into sight
 
 function placesOf(spec) {
   const places = new Map();
@@ -40,13 +41,14 @@ function treeSpec() {
   data[TREE_LINEAGE] = { ...data[TREE_LINEAGE], x, y, name };
   const [atX, atY] = places.get(selected);
   data[data.length - 1] = { ...data[data.length - 1], x: [atX], y: [atY] };
-  // The view stays where the reader has moved it.
-  return { data, layout: { ...spec.layout, uirevision: arrangement } };
+  return { ...spec, data };
 }
 
 function drawTree() {
-  const spec = treeSpec();
-  draw(byId("tree"), { data: spec.data, layout: { ...spec.layout, uirevision: arrangement } }, { scrollZoom: true });
+  const { data, layout } = treeSpec();
+  // What the reader has zoomed and moved stays while this text stays.
+  const uirevision = `${arrangement} ${view}`;
+  draw(byId("tree"), { data, layout: { ...layout, uirevision } }, { scrollZoom: true });
 }
 
 function select(slot) {
@@ -98,15 +100,9 @@ function startTree() {
   keys.addEventListener("keydown", treeKey);
   byId("tree-in").addEventListener("click", () => zoomTree(0.7));
   byId("tree-out").addEventListener("click", () => zoomTree(1 / 0.7));
-  byId("tree-reset").addEventListener("click", () => {
-    plotly.purge("tree");
-    delete byId("tree").dataset.listening;
-    drawTree();
-  });
+  byId("tree-reset").addEventListener("click", () => { view += 1; drawTree(); });
   byId("tree-arrangement").addEventListener("change", (event) => {
     arrangement = event.target.value;
-    plotly.purge("tree");
-    delete byId("tree").dataset.listening;
     drawTree();
   });
   document.addEventListener("keydown", (event) => {
