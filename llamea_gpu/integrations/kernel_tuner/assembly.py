@@ -88,7 +88,7 @@ def _provenance(
         "iterations": f"{settings.iterations}; time_ms is their mean",
         "spread": _spread(measured),
         "compile_s": f"compile_time, no compiler cache, {settings.compilers} side by side",
-        "benchmark_s": "verification_time + benchmark_time",
+        "benchmark_s": "to check the result and to benchmark, without waiting for the device",
         "verified": "every result compared with a reference" if facts["verified"] else "no",
         "order": f"random, seed {settings.seed}",
         "sample": "" if sample is None else _sample_text(len(measured), *sample),

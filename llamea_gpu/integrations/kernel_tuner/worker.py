@@ -71,11 +71,12 @@ class Order:
             "device": self.device,
             "iterations": self.iterations,
             "lang": self.backend or script.language,
+            "parallel": False,  # whatever the environment says: devices are shared out by the pool
             "quiet": True,
         }
 
 
-class _Phases:
+class Phases:
     """Says which phase a configuration has come to, and keeps how long each took.
 
     Compilations may go on side by side; what uses the device has it alone.
@@ -94,6 +95,7 @@ class _Phases:
             setattr(device, method, self._timed(phase, getattr(device, method)))
 
     def reset(self) -> None:
+        """Begin with another configuration."""
         self.seconds, self.current = {}, ""
 
     def _timed(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +128,7 @@ class _Measuring:
         self._script = script
         self._lines = lines
         self._answers = answers
-        self._phases = _Phases(self._send, order)
+        self._phases = Phases(self._send, order)
         self._warm = False
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> list[Any]:
@@ -153,7 +155,7 @@ class _Measuring:
             (result,) = runner.run([configuration], options)
         except Exception as error:  # whatever the kernel does to any backend
             return self._failure(error)
-        return _outcome(result)
+        return outcome(result, self._phases.seconds)
 
     def _warm_up(self, configuration: tuple[Any, ...], runner: Any, options: Any) -> None:
         """Run once unmeasured, as source of its own: a cached compilation would measure nothing."""
@@ -215,8 +217,12 @@ class _Measuring:
         self._answers.flush()
 
 
-def _outcome(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of Kernel Tuner in our words; its times are in ms."""
+def outcome(result: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """A result of Kernel Tuner in our words.
+
+    Its times are in ms, and those to check and to benchmark include waiting for the device, which
+    ``seconds`` by phase do not.
+    """
     word = str(result.get("__error__", ""))
     status = _STATUS_OF_WORD.get(word, "error") if word else "ok"
     time_ms = float(result["time"]) if status == "ok" else None
@@ -229,7 +235,7 @@ def _outcome(result: Mapping[str, Any]) -> dict[str, Any]:
         "status": status,
         "time_ms": time_ms,
         "compile_s": result["compile_time"] / 1e3,
-        "benchmark_s": (result["verification_time"] + result["benchmark_time"]) / 1e3,
+        "benchmark_s": seconds.get("check", 0.0) + seconds.get("benchmark", 0.0),
         "spread": spread,
         "message": message,
         "broken": False,

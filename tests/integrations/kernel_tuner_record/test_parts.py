@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.integrations.journal import open_journal
+from llamea_gpu.integrations.kernel_tuner.worker import Order, Phases, outcome
 from llamea_gpu.integrations.nvidia import gpu_facts
 from llamea_gpu.integrations.sampling import stratified_rows
 from llamea_gpu.spaces import SearchSpace, load_space
@@ -139,6 +143,76 @@ def test_without_answers_there_are_no_gpu_facts(
     (tmp_path / "nvidia-smi").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpu_facts(0) == {}
+
+
+class Device:
+    """The methods of Kernel Tuner's DeviceInterface that a worker watches."""
+
+    def compile_kernel(self) -> str:
+        return "compiled"
+
+    def check_kernel_output(self) -> str:
+        raise RuntimeError("incorrect")
+
+    def benchmark(self) -> str:
+        return "measured"
+
+
+def test_what_uses_a_device_waits_until_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.alarm", lambda _: 0)  # allowed in main threads only
+    waiting = threading.Event()
+    heard: list[str] = []
+
+    def announce(message: Any) -> None:
+        heard.append(message["phase"])
+        if message["phase"] == "wait":
+            waiting.set()
+
+    lock = tmp_path / "device"
+    device = Device()
+    phases = Phases(announce, Order(script="", lock=str(lock)))
+    phases.watch(device)
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert device.compile_kernel() == "compiled"
+        measuring = threading.Thread(target=device.benchmark)
+        measuring.start()
+        assert waiting.wait(timeout=60)
+        assert heard == ["compile", "wait"]
+        assert set(phases.seconds) == {"compile"}
+    measuring.join(timeout=60)
+    assert heard == ["compile", "wait", "benchmark"]
+    assert set(phases.seconds) == {"compile", "benchmark"}
+
+
+def test_what_fails_in_a_phase_is_timed_and_frees_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device()
+    phases = Phases(lambda _: None, Order(script="", lock=str(tmp_path / "device")))
+    phases.watch(device)
+    with pytest.raises(RuntimeError, match="incorrect"):
+        device.check_kernel_output()
+    assert phases.current == "check"
+    assert phases.seconds["check"] > 0
+    assert device.benchmark() == "measured"
+
+
+def test_waiting_for_the_device_is_not_charged() -> None:
+    result = {"time": 2.0, "times": [1.0, 3.0], "compile_time": 500.0}
+    result |= {"verification_time": 9e9, "benchmark_time": 9e9}
+    found = outcome(result, {"compile": 0.5, "check": 0.25, "benchmark": 0.5})
+    assert found["status"] == "ok"
+    assert (found["time_ms"], found["compile_s"], found["benchmark_s"]) == (2.0, 0.5, 0.75)
+    assert found["spread"] == 0.5
+
+
+def test_a_time_that_is_none_is_an_error() -> None:
+    for time in (0.0, float("nan"), float("inf")):
+        result = {"time": time, "compile_time": 1.0}
+        assert outcome(result, {})["status"] == "error"
 
 
 def test_the_command_refuses_an_output_that_exists(tmp_path: Path) -> None:
