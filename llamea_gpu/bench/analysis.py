@@ -45,7 +45,7 @@ from llamea_gpu.bench.findings import (
 )
 from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit, is_failed
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
-from llamea_gpu.bench.samples import Cell, Samples
+from llamea_gpu.bench.samples import RESAMPLES, Cell, Samples
 from llamea_gpu.bench.wording import cautions, comparison_sentence, summary
 from llamea_gpu.statistics import (
     friedman_p_value,
@@ -68,9 +68,17 @@ MIN_SPACES = 6  # to speak of other spaces
 _MAX_REPEATS_NEEDED = 10_000
 
 
-def analyse(plan: Plan, tasks: Mapping[str, Task], runs: Mapping[RunKey, Trace]) -> Analysis:
-    """The findings of a finished bench. ``tasks`` are those of the plan's spaces, by name."""
-    samples = Samples.of(plan, tasks, runs)
+def analyse(
+    plan: Plan,
+    tasks: Mapping[str, Task],
+    runs: Mapping[RunKey, Trace],
+    resamples: int = RESAMPLES,
+) -> Analysis:
+    """The findings of a finished bench. ``tasks`` are those of the plan's spaces, by name.
+
+    ``resamples`` of the runs on each space are behind the intervals.
+    """
+    samples = Samples.of(plan, tasks, runs, resamples)
     names = sorted(samples.cells, key=lambda name: -samples.p(name).mean())
     comparisons = _comparisons(samples, names)
     standings = tuple(_standing(samples, name, comparisons) for name in names)

@@ -154,6 +154,8 @@ def describe_searcher(searcher: Searcher) -> SearcherInfo:
         )
     settings = dict(searcher.hyperparameters)
     parts = [searcher.source, searcher.class_name, settings]
+    if searcher.first is not None:
+        parts.append(describe_searcher(searcher.first).digest)
     return SearcherInfo(searcher.name, "source", _digest(parts), settings)
 
 

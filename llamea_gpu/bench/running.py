@@ -93,6 +93,8 @@ def run_bench(
         chosen = {searcher.name: searcher for searcher in searchers}
         missing = [key for key in plan.runs() if key not in runs]
         _refuse_unnamed("searcher", [key.searcher for key in missing], chosen)
+        if folder is not None and journal is not None:
+            _keep(BenchResults(plan, runs), folder, journal)
         total = len(missing) + len(runs)
         if progress is not None:
             progress(len(runs), total)
@@ -104,8 +106,7 @@ def run_bench(
                 progress(len(runs), total)
         results = BenchResults(plan, runs, analyse(plan, by_name, runs), tuple(command))
         if folder is not None and journal is not None:
-            results.save(folder)
-            journal.clear()
+            _keep(results, folder, journal)
     return results
 
 
@@ -140,7 +141,7 @@ def _with_baseline(plan: Plan, baseline: BenchResults) -> tuple[Plan, dict[RunKe
 def _continued(
     folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: Journal
 ) -> tuple[Plan, dict[RunKey, Trace]]:
-    """``plan`` and ``runs`` with what the folder holds; its journal moves into the table."""
+    """``plan`` and ``runs`` with what the folder and its journal hold."""
     joint, found = plan, dict(runs)
     if (folder / SUMMARY).exists():
         before = BenchResults.load_unfinished(folder)
@@ -148,9 +149,12 @@ def _continued(
         found |= {**before.runs, **journal.read(before.plan)}
     elif journal.read_lines():
         raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
-    BenchResults(joint, found).save(folder)
-    journal.clear()
     return joint, found
+
+
+def _keep(results: BenchResults, folder: Path, journal: Journal) -> None:
+    results.save(folder)
+    journal.clear()
 
 
 def _refuse_unnamed(what: str, needed: Sequence[str], named: Container[str]) -> None:

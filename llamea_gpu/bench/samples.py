@@ -37,7 +37,7 @@ class Cell:
 
     ``curve`` is P_t at the points shown, (CURVE_POINTS,), ``curve_variance`` the variance of each.
     ``replicates`` are P of resampled runs around ``score.p``, spread as wide as P itself would be
-    over repetitions of the whole bench, (RESAMPLES,). ``run_p`` is P of each run alone, (repeats,).
+    over repetitions of the whole bench, (resamples,). ``run_p`` is P of each run alone, (repeats,).
     With fewer than `MIN_REPEATS` repeats, what is resampled is None.
     """
 
@@ -58,7 +58,13 @@ class Samples:
     cells: Mapping[str, tuple[Cell, ...]]
 
     @classmethod
-    def of(cls, plan: Plan, tasks: Mapping[str, Task], runs: Mapping[RunKey, Trace]) -> Samples:
+    def of(
+        cls,
+        plan: Plan,
+        tasks: Mapping[str, Task],
+        runs: Mapping[RunKey, Trace],
+        resamples: int = RESAMPLES,
+    ) -> Samples:
         """Score everything."""
         ordered = tuple(tasks[space.name] for space in plan.spaces)
         cells = {
@@ -66,6 +72,7 @@ class Samples:
                 _cell(
                     task,
                     [runs[RunKey(searcher.name, task.name, r)] for r in range(plan.repeats)],
+                    resamples,
                 )
                 for task in ordered
             )
@@ -83,18 +90,18 @@ class Samples:
         return np.array([cell.score.p for cell in self.cells[searcher]])
 
     def replicates(self, searcher: str) -> FloatArray | None:
-        """P of resampled runs on each space, (spaces, RESAMPLES); None with too few repeats."""
+        """P of resampled runs on each space, (spaces, resamples); None with too few repeats."""
         found = [cell.replicates for cell in self.cells[searcher]]
         return None if any(r is None for r in found) else np.array(found)
 
 
-def _cell(task: Task, traces: Sequence[Trace]) -> Cell:
+def _cell(task: Task, traces: Sequence[Trace], resamples: int) -> Cell:
     score = score_space(task, traces, bootstrap=0)
     run_p = np.array([score_space(task, [trace], bootstrap=0).p for trace in traces])
     curve = score.curve[_SHOWN]
     if len(traces) < MIN_REPEATS:
         return Cell(score, traces, run_p, curve, None, None)
-    counts = bootstrap_counts(len(traces), RESAMPLES, stream=task.name)
+    counts = bootstrap_counts(len(traces), resamples, stream=task.name)
     curves = resampled_curves(task, traces, counts)
     widen = math.sqrt(len(traces) / (len(traces) - 1))
     replicates = score.p + widen * (curves.mean(axis=1) - score.p)
