@@ -8,6 +8,7 @@ optimizer's source in this process (`llamea_gpu.integrations.optimizer`).
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Callable
 from functools import partial
@@ -44,20 +45,14 @@ def register(*specs: str) -> tuple[str, ...]:
     if not specs:
         folder = resource_dir("generated_optimizers")
         specs = tuple(sorted(path.stem for path in folder.glob("*.py")))
-    optimizers = [load_optimizer(spec) for spec in specs]
-    searches = [search_class(optimizer) for optimizer in optimizers]
-    from helion.autotuner import search_algorithms
+    searches = [search_class(load_optimizer(spec)) for spec in specs]
+    from llamea_gpu.integrations.helion.search import helion_register
 
-    for optimizer, search in zip(optimizers, searches, strict=True):
-        present = search_algorithms.get(search.__name__)
-        source = getattr(present, "source", None)  # registering the same again is no clash
-        if present is not None and source != optimizer.source:
-            raise SearcherError(
-                f"an optimizer's class must have a name that is free in Helion's registry, but "
-                f"{search.__name__} of {optimizer.name} is taken: rename the class, or use "
-                f"autotuner({optimizer.name!r})"
-            )
-        search_algorithms[search.__name__] = search
+    for search in searches:
+        try:
+            helion_register(search)
+        except ValueError as error:
+            raise SearcherError(str(error)) from None
     return tuple(search.__name__ for search in searches)
 
 
@@ -80,11 +75,11 @@ def autotuner(
     Raises:
         SearcherError: the optimizer is not there or does not load, a hyperparameter does not
             exist or has another type, Helion is missing or too old.
+        ValueError: a budget is not positive and finite.
     """
     search = search_class(load_optimizer(spec, **hyperparameters))
-    from llamea_gpu.integrations.helion.search import checked_budget, helion_autotuner
+    from llamea_gpu.integrations.helion.search import helion_autotuner
 
-    checked_budget(evaluations, seconds)
     return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
 
 
@@ -98,11 +93,17 @@ def search_class(optimizer: LoadedOptimizer) -> type[HelionSearch]:
     _require_helion()
     from llamea_gpu.integrations.helion.search import helion_search
 
-    make = partial(_make, optimizer)
-    search = helion_search(optimizer.class_name, make, dict(optimizer.hyperparameters))
-    search.__doc__ = optimizer.idea
-    search.source = optimizer.source
-    return search
+    return helion_search(
+        optimizer.class_name,
+        partial(_make, optimizer),
+        dict(optimizer.hyperparameters),
+        fingerprint(optimizer),
+    )
+
+
+def fingerprint(optimizer: LoadedOptimizer) -> str:
+    """Of its source: the start of a SHA-256, in hexadecimal."""
+    return hashlib.sha256(optimizer.source.encode()).hexdigest()[:16]
 
 
 def _make(optimizer: LoadedOptimizer, **hyperparameters: Hyperparameter) -> Any:

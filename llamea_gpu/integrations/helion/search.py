@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from helion.autotuner import cache_classes
+from helion.autotuner import cache_classes, search_algorithms
 from helion.autotuner.base_search import PopulationBasedSearch
 from helion.autotuner.effort_profile import get_effort_profile
 from helion.exc import NoConfigFound
@@ -81,19 +81,19 @@ class HelionEvaluate:
             ValueError: a configuration is not valid.
             HelionBudgetExhausted: the run is over.
         """
-        if self.fault is not None:  # the optimizer caught it and goes on
-            raise self.fault
+        configs = list(configs)
+        self._idle_asks += max(len(configs), 1)
+        if self.fault is not None or self._idle_asks > HELION_MOST_IDLE_ASKS:
+            raise HelionBudgetExhausted  # what the optimizer caught before may not keep it running
         asked = [self._known(config) for config in configs]
         fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
-        self._idle_asks = 0 if fresh else self._idle_asks + max(len(asked), 1)
-        try:
-            if self._idle_asks > HELION_MOST_IDLE_ASKS:
-                raise HelionBudgetExhausted(f"nothing new in {HELION_MOST_IDLE_ASKS} asks")
-            if fresh:
+        if fresh:
+            self._idle_asks = 0
+            try:
                 self.measure(fresh)
-        except BaseException as fault:
-            self.fault = fault
-            raise
+            except BaseException as fault:
+                self.fault = fault
+                raise
         return [self.costs[config] for config in asked]
 
     def measure(self, fresh: Sequence[tuple[int, ...]] = ()) -> None:
@@ -166,7 +166,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
 
     make_optimizer: Callable[..., Any]
     defaults: ClassVar[dict[str, Any]]
-    source: ClassVar[str] = ""  # of the optimizer, where it is known
+    fingerprint: ClassVar[str]
 
     def __init__(
         self,
@@ -179,13 +179,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         **hyperparameters: Any,
     ) -> None:
         super().__init__(kernel, args, finishing_rounds=finishing_rounds)
-        unknown = sorted(set(hyperparameters) - set(self.defaults))
-        if unknown:
-            raise ValueError(
-                f"hyperparameters of {type(self).__name__} must be among "
-                f"({', '.join(self.defaults)}), but got {', '.join(unknown)}"
-            )
-        checked_budget(evaluations, seconds)
+        self.check(evaluations, seconds, hyperparameters)
         if kernel.env.process_group_name is not None:
             raise NotImplementedError(
                 f"{type(self).__name__} must tune on one device, but the kernel is distributed: "
@@ -196,6 +190,21 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         self.evaluations, self.seconds = evaluations, seconds
         self.hyperparameters = {**self.defaults, **hyperparameters}
         self.optimizer = type(self).make_optimizer(**self.hyperparameters)
+
+    @classmethod
+    def check(
+        cls, evaluations: int | None, seconds: float | None, hyperparameters: dict[str, Any]
+    ) -> None:
+        """Raises ValueError for a budget that is none, or a hyperparameter that is not there."""
+        for name, budget in (("evaluations", evaluations), ("seconds", seconds)):
+            if budget is not None and not 0 < budget < math.inf:
+                raise ValueError(f"{name} must be positive and finite, but got {budget!r}")
+        unknown = sorted(set(hyperparameters) - set(cls.defaults))
+        if unknown:
+            raise ValueError(
+                f"hyperparameters of {cls.__name__} must be among ({', '.join(cls.defaults)}), "
+                f"but got {', '.join(unknown)}"
+            )
 
     def autotune(self, *, skip_cache: bool = False) -> Any:
         """As Helion's, with ``seconds`` as its wall-clock budget meanwhile."""
@@ -228,9 +237,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             options["raise_if_no_viable_config"] = batch > HELION_PATIENT_BATCHES
         if members:
             self.benchmark_population(members, **options)
-        if (
-            batch == 1
-        ):  # does nothing unless the user wants it, with the bounds of Helion's searches
+        if batch == 1:  # where the user wants it; with the bounds of Helion's own searches
             self.set_adaptive_compile_timeout(members, min_seconds=30.0, quantile=0.9)
 
     def _autotune(self) -> Any:
@@ -278,7 +285,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             )
         finally:
             np.random.set_state(state)  # noqa: NPY002
-        if not isinstance(evaluate.fault, HelionBudgetExhausted | None):
+        if evaluate.fault is not None and not isinstance(evaluate.fault, HelionBudgetExhausted):
             raise evaluate.fault
         if not self.population:
             why = getattr(self.benchmark_provider, "take_no_viable_config_error", lambda: None)()
@@ -293,36 +300,65 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         return found is not None and (viable is None or bool(viable(found)))
 
 
-def checked_budget(evaluations: int | None, seconds: float | None) -> None:
-    """Raises ValueError unless each budget is None, or positive and finite."""
-    for name, budget in (("evaluations", evaluations), ("seconds", seconds)):
-        if budget is not None and not 0 < budget < math.inf:
-            raise ValueError(f"{name} must be positive and finite, but got {budget!r}")
-
-
 def helion_search(
-    name: str, make: Callable[..., Any], hyperparameters: dict[str, Any]
+    name: str, make: Callable[..., Any], hyperparameters: dict[str, Any], fingerprint: str
 ) -> type[HelionSearch]:
-    """A search class called ``name``; ``make(**hyperparameters)`` gives an optimizer."""
+    """A search class called ``name``; ``make(**hyperparameters)`` gives an optimizer.
+
+    ``fingerprint`` tells optimizers of the same name apart.
+    """
     body = {
-        "__doc__": make.__doc__,
         "make_optimizer": staticmethod(make),
         "defaults": dict(hyperparameters),
+        "fingerprint": fingerprint,
     }
     return type(name, (HelionSearch,), body)
 
 
-def helion_autotuner(search: type[HelionSearch], **options: Any) -> Callable[..., Any]:
-    """An ``autotuner_fn`` for ``@helion.kernel``; ``options`` are the search's arguments."""
+def helion_register(search: type[HelionSearch]) -> None:
+    """Let ``HELION_AUTOTUNER=NAME`` find the search under its class's name.
+
+    Raises:
+        ValueError: Helion or another optimizer has that name.
+    """
+    name = search.__name__
+    present = search_algorithms.get(name, search)
+    if getattr(present, "fingerprint", None) != search.fingerprint:
+        raise ValueError(
+            f"a search must have a name that is free in Helion's registry, but {name} is taken: "
+            f"rename the optimizer's class, or use its autotuner() instead of the registry"
+        )
+    search_algorithms[name] = search
+
+
+def helion_autotuner(
+    search: type[HelionSearch],
+    *,
+    evaluations: int | None = None,
+    seconds: float | None = None,
+    **hyperparameters: Any,
+) -> Callable[..., Any]:
+    """An ``autotuner_fn`` for ``@helion.kernel``; the options are those of `HelionSearch`.
+
+    Raises:
+        ValueError: a budget that is none, or a hyperparameter that is not there.
+    """
+    search.check(evaluations, seconds, hyperparameters)
 
     def autotuner_fn(bound_kernel: Any, args: Sequence[object], **more: Any) -> Any:
         settings = bound_kernel.settings
         profile = get_effort_profile(settings.autotune_effort)
         by_profile = search.get_kwargs_from_profile(profile, settings)
-        chosen = {"finishing_rounds": by_profile.get("finishing_rounds", 0), **options, **more}
+        options = {
+            "finishing_rounds": by_profile.get("finishing_rounds", 0),
+            "evaluations": evaluations,
+            "seconds": seconds,
+            **hyperparameters,
+            **more,
+        }
 
         def fresh() -> HelionSearch:
-            return search(bound_kernel, args, **chosen)
+            return search(bound_kernel, args, **options)
 
         return cache_classes[settings.autotune_cache](fresh(), autotuner_factory=fresh)
 

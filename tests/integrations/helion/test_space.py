@@ -1,0 +1,83 @@
+"""HelionSpace over real ConfigSpecs: all that it hands out is a configuration Helion takes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.helion_live import bound_kernel
+from support.helion_spaces import config_of, seeds_of, space_of
+
+KERNELS = ("matmul", "batched_matmul", "attention", "softmax", "layer_norm", "swiglu")
+CASES = [(kernel, gpu) for gpu in ("B200", "H200") for kernel in KERNELS]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=["-".join(case) for case in CASES])
+def bound(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with bound_kernel(*request.param) as (kernel, _):
+        yield kernel
+
+
+def test_all_that_it_hands_out_is_normalised_distinct_and_taken_by_helion(bound: Any) -> None:
+    space = space_of(bound, seeds=seeds_of(bound))
+    rng = np.random.default_rng(1)
+    sampled = space.sample(150)
+    assert len(set(sampled)) == 150
+    near = [n for home in sampled[:3] for kind in ("hamming", "adjacent")
+            for n in space.neighbors(home, kind)]  # fmt: skip
+    repaired = [space.repair(rng.uniform(-3, 12, len(space.names))) for _ in range(50)]
+    everything = list(dict.fromkeys([*sampled, *near, *repaired, *map(tuple, space.pool(60))]))
+    configs = [config_of(space, indices) for indices in everything]
+    assert len(everything) > 250
+    assert len(set(configs)) == len(everything)  # two index tuples are never the same to Helion
+    for indices, config in zip(everything, configs, strict=True):
+        assert space.canonical(indices) == indices
+        strict = copy.deepcopy(config)
+        bound.config_spec.normalize(strict)  # raises where the user's own config would be refused
+        assert {key: strict.config[key] for key in config.config} == config.config
+
+
+@pytest.mark.filterwarnings("ignore:Raw SymInt value")  # torch's, of Helion's graph
+def test_a_sample_becomes_triton_code(bound: Any) -> None:
+    space = space_of(bound)
+    random_ones = space.sample(3)[1:]
+    for indices in [random_ones[0], space.neighbors(random_ones[1])[0]]:
+        code = bound.to_triton_code(config_of(space, indices))
+        assert "@triton.jit" in code
+
+
+def test_it_looks_as_the_contract_says(bound: Any) -> None:
+    space = space_of(bound, seeds=seeds_of(bound))
+    assert space.size is None
+    assert len(set(space.names)) == len(space.names) == len(space.values) == len(space.ordinal)
+    assert space.cardinalities == tuple(map(len, space.values))
+    assert min(space.cardinalities) > 1
+    for values, ordinal in zip(space.values, space.ordinal, strict=True):
+        assert all(v is None or isinstance(v, int | float | str) for v in values)
+        assert len(set(values)) == len(values)
+        if ordinal:
+            assert all(type(v) in (int, float) for v in values)
+            assert list(values) == sorted(values)
+    assert space.ordinal[space.names.index("num_warps")]
+    assert not space.ordinal[space.names.index("pid_type")]
+    code = space.encode(space.sample(20))
+    assert code.shape == (20, len(space.names))
+    assert code.min() >= 0
+    assert code.max() <= 1
+    pool = space.pool(40)
+    assert pool.shape == (40, len(space.names))
+    assert pool.dtype == np.int64
+
+
+def test_the_first_configurations_are_the_default_and_then_the_compilers_seeds(bound: Any) -> None:
+    generation = bound.config_spec.create_config_generation()
+    pairs = generation.seed_flat_config_pairs()
+    default = generation.unflatten(generation.default_flat())
+    wanted = list(dict.fromkeys([default, *(config for _, config in pairs)]))
+    space = space_of(bound, seeds=seeds_of(bound))
+    first = space.sample(1) + space.sample(len(wanted) + 3)
+    assert [config_of(space, c) for c in first[: len(wanted)]] == wanted
+    assert not {config_of(space, c) for c in first[len(wanted) :]} & set(wanted)
