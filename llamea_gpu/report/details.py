@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from llamea_gpu.archive import Call
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.prompting import SpaceResult
+from llamea_gpu.prompting.feedback import weak_points
 from llamea_gpu.report.charts import plain_json
 from llamea_gpu.report.run import Run, Spending
 from llamea_gpu.tasks import Trace
@@ -65,6 +66,7 @@ def run_details(run: Run) -> dict[str, Any]:
             "parents": [_parent(candidate, parent) for parent in run.parents(candidate)],
             "source": lines.add(candidate.program.source) if candidate.program else None,
             "spaces": [_space(result) for result in _results(candidate)],
+            "feedback": weak_points(candidate.feedback) if candidate.feedback else (),
             "calls": [_call(lines, *pair) for pair in calls.get(candidate.slot, ())],
             "curves": {
                 space: _curve(traces, axes[space], best_ms[space])

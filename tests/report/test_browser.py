@@ -153,6 +153,10 @@ def test_a_mark_of_the_tree_opens_program_diff_and_prompts(reader) -> None:
     assert "Write a class. #2" in details.inner_text()
     details.get_by_role("tab", name="Convergence").click()
     assert details.locator(".js-plotly-plot:visible").count() == 2
+    charts = [
+        chart.bounding_box() for chart in details.locator(".js-plotly-plot .svg-container").all()
+    ]
+    assert charts[0]["x"] + charts[0]["width"] <= charts[1]["x"]
     details.get_by_role("link", name="#0", exact=True).click()
     tab.wait_for_selector("#details-title:has-text('#0 ')")
     assert tab.url.endswith("#candidate=0")
@@ -196,7 +200,7 @@ def test_the_tree_zooms_and_can_be_arranged_by_generation(reader) -> None:
         "document.getElementById('tree').once('plotly_relayout', () => { window.zoomed = 1; })"
     )
     tab.mouse.wheel(0, -200)
-    tab.wait_for_function("window.zoomed")
+    tab.wait_for_function("() => window.zoomed")
     assert tab.evaluate(width) < 0.99 * before
     tab.select_option("#tree-arrangement", "tree-by-generation")
     assert tab.evaluate("document.getElementById('tree')._fullLayout.yaxis.title.text") == (
@@ -262,7 +266,9 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(kind, chromium, requ
             open_tab(tab, "Candidates")
             tab.get_by_role("link", name="#2", exact=True).first.tap()
             tab.wait_for_selector("#details-title:has-text('#2 ')")
-            assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+            for part in tab.locator("#details [role=tab]").all():
+                part.tap()
+                assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_everything_has_a_name_for_those_who_do_not_see_it(reader) -> None:

@@ -42,8 +42,8 @@ function openCandidate(slot, origin = null) {
   if (origin && !host.contains(origin)) openedFrom = origin;
   select(slot);
   history.replaceState(null, "", `#candidate=${slot}`);
+  host.hidden = false; // charts take the width of what is in sight
   renderDetails(host, candidate);
-  host.hidden = false;
   byId("details-title").focus({ preventScroll: true });
   host.scrollIntoView({ block: "start" });
 }
@@ -103,9 +103,15 @@ function part(key, title, ...content) {
 
 function detailParts(candidate) {
   const parts = [];
-  if (candidate.spaces.length) parts.push(part("scores", "Scores", scoreTable(candidate)));
+  if (candidate.spaces.length) {
+    const told = candidate.feedback.map((sentence) => element("li", {}, sentence));
+    parts.push(part("scores", "Scores and feedback", scoreTable(candidate),
+      told.length ? element("h4", {}, "What a model that builds on it is told") : null,
+      told.length ? element("ul", {}, ...told) : null));
+  }
   if (Object.keys(candidate.curves).length && plotly) {
-    const hosts = Object.keys(candidate.curves).map((space) => element("div", { "data-space": space }));
+    const hosts = Object.keys(candidate.curves).map((space) => element("div", {},
+      element("h4", {}, space), element("div", { "data-space": space })));
     parts.push(part("convergence", "Convergence",
       element("p", { class: "help" }, "Median over repeats of how far the best found so far lies above the best known in this run, in percent (logarithmic), against the share of simulated time. Dashed: parents."),
       element("div", { class: "small-plots" }, ...hosts)));
@@ -175,10 +181,9 @@ function drawConvergence(candidate) {
       line: { shape: "hv", color: isParent ? `@s${place + 2}` : "@s1", width: isParent ? 1.5 : 2.5, dash: isParent ? "dash" : "solid" },
     }));
     const layout = {
-      height: 230, title: { text: space.replace(/[<>&]/g, ""), font: { size: 12 }, x: 0, xref: "paper" },
-      margin: { l: 44, r: 8, t: 28, b: 34 },
+      height: 210, margin: { l: 44, r: 8, t: 22, b: 30 },
       xaxis: { tickformat: ".0%", title: { text: "" } }, yaxis: { type: "log", ticksuffix: " %", dtick: 1 },
-      legend: { orientation: "h", y: 1, yanchor: "bottom", x: 1, xanchor: "right" },
+      legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
     };
     const spec = { data: traces, layout };
     draw(host, spec, { displayModeBar: false });
