@@ -13,10 +13,20 @@ import numpy as np
 from llamea_gpu import __version__
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+from llamea_gpu.searchers.library import require
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 
 # The device itself cannot launch it (too many threads): not a configuration of this space.
 LEFT_OUT = "invalid"
+
+
+def kernel_tuner_version() -> str:
+    """Of the Kernel Tuner that is installed.
+
+    Raises:
+        SearcherError: none is.
+    """
+    return require("kernel_tuner", "kernel-tuner", "recording a Kernel Tuner kernel")
 
 
 def assemble(
@@ -70,15 +80,13 @@ def _provenance(
     settings: RecordSettings,
     sample: tuple[int, int] | None,
 ) -> dict[str, str]:
-    from kernel_tuner import __version__ as kernel_tuner_version
-
     measured = [e for e in entries if "configuration" in e]
     counts = Counter(e["status"] for e in measured)
     environment = facts["environment"]
     clocks = [e["clocks"] for e in entries if e.get("clocks")]
     left_out = counts[LEFT_OUT]
     found = {
-        "source": f"recorded by llamea_gpu {__version__} with Kernel Tuner {kernel_tuner_version}",
+        "source": f"recorded by llamea_gpu {__version__} with Kernel Tuner {kernel_tuner_version()}",
         "command": settings.command,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "note": facts["note"],

@@ -25,7 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.integrations.journal import Journal, open_journal
-from llamea_gpu.integrations.kernel_tuner.assembly import LEFT_OUT, assemble
+from llamea_gpu.integrations.kernel_tuner.assembly import (
+    LEFT_OUT,
+    assemble,
+    kernel_tuner_version,
+)
 from llamea_gpu.integrations.kernel_tuner.pool import MeasuringPool
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
 from llamea_gpu.integrations.nvidia import gpu_facts
@@ -73,8 +77,10 @@ def record_kernel(
     Raises:
         RecordingError: the script does not load, no device answers, the kernel fails at once
             every time, or the journal is of another script, space, device or setting.
+        SearcherError: Kernel Tuner is not installed.
     """
     start = monotonic()
+    kernel_tuner_version()
     journal_path = output.with_name(output.name + ".journal")
     with ExitStack() as stack:
         pool = stack.enter_context(MeasuringPool(script, settings))
@@ -118,8 +124,6 @@ def _identity(
     settings: RecordSettings,
 ) -> dict[str, Any]:
     """What must be the same for a recording to continue."""
-    from kernel_tuner import __version__
-
     chosen = hashlib.sha256(space.configurations[rows].tobytes()).hexdigest()
     return {
         "journal": 1,
@@ -137,7 +141,7 @@ def _identity(
         "iterations": settings.iterations,
         "timeout_s": settings.timeout_s,
         "compilers": settings.compilers,
-        "kernel_tuner": __version__,
+        "kernel_tuner": kernel_tuner_version(),
     }
 
 
