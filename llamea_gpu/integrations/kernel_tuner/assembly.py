@@ -86,7 +86,7 @@ def _provenance(
     clocks = [e["clocks"] for e in entries if e.get("clocks")]
     left_out = counts[LEFT_OUT]
     found = {
-        "source": f"recorded by llamea_gpu {__version__} with Kernel Tuner {kernel_tuner_version()}",
+        "source": f"recorded by llamea_gpu {__version__}, Kernel Tuner {kernel_tuner_version()}",
         "command": settings.command,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "note": facts["note"],
