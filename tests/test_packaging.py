@@ -25,6 +25,7 @@ def test_the_wheel_holds_prompts_spaces_and_recorded_runs(wheel: Path) -> None:
     for wanted in (
         "llamea_gpu/py.typed",
         "llamea_gpu/llm/prices.toml",
+        "llamea_gpu/report/assets/page.html.j2",
         "llamea_gpu/searchers/classical/random_search.py",
         "llamea_gpu/_resources/prompts/new.j2",
         "llamea_gpu/_resources/tuning_spaces/matmul-2048.parquet",
