@@ -26,6 +26,8 @@ from llamea_gpu.tasks import Trace
 
 CURVE_POINTS = 60
 CONTEXT_LINES = 3
+# Two programs longer than this are not compared: the comparison takes time by their product.
+MAX_DIFF_LINES = 3_000
 # A line as long as this is no program; the page says that it was cut.
 MAX_LINE = 2_000
 
@@ -108,9 +110,9 @@ def _identity(candidate: Candidate) -> dict[str, Any]:
 def _parent(candidate: Candidate, parent: Candidate) -> dict[str, Any]:
     """A parent and, where both have programs, the difference as groups of difflib's opcodes."""
     groups = None
-    if candidate.program and parent.program:
-        before = parent.program.source.split("\n")
-        after = candidate.program.source.split("\n")
+    before = parent.program.source.split("\n") if parent.program else []
+    after = candidate.program.source.split("\n") if candidate.program else []
+    if before and after and max(len(before), len(after)) <= MAX_DIFF_LINES:
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         tags = {"equal": 0, "replace": 1, "delete": 1, "insert": 1}
         groups = [

@@ -6,12 +6,13 @@ followed only to earlier candidates that exist.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamea_gpu.archive import Archive, Call
+from llamea_gpu.archive import Archive, Call, Event
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.population import Population
@@ -112,12 +113,18 @@ def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
             version=facts.get("program_version", ""),
             sandbox_level=levels[-1] if levels and isinstance(levels[-1], int) else None,
             ended=str(last.detail.get("reason", "")) if last and last.kind == "stopped" else "",
-            settings=recorded_settings(facts["settings"]),
+            settings=_settings(facts["settings"], sessions),
             population=population,
             calls=calls,
             spending=tuple(spent_on(calls, prices)),
             traces={c.slot: _traces(archive, c) for c in population.candidates},
         )
+
+
+def _settings(recorded: str, sessions: Sequence[Event]) -> EvolutionSettings:
+    """Those of the last session, which may have changed budgets; else those of the run's start."""
+    latest = [e.detail["settings"] for e in sessions if e.detail.get("settings")]
+    return recorded_settings(json.dumps(latest[-1]) if latest else recorded)
 
 
 def _traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ...]]:

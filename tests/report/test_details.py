@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from support.report_material import PROGRAM, trace
+from support.report_material import PROGRAM, candidate, program, trace, write_archive
 
 from llamea_gpu.report.details import Lines, median_regret, run_details
-from llamea_gpu.report.run import Run
+from llamea_gpu.report.run import Run, read_run
 
 
 def test_texts_come_back_from_their_lines() -> None:
@@ -57,3 +57,10 @@ def test_median_regret_waits_for_half_of_the_runs() -> None:
     ]
     found = median_regret(runs, np.array([0.0, 1.0, 2.0]), best_ms=1.0)
     assert list(found) == [np.inf, np.inf, 2.0]
+
+
+def test_programs_too_long_to_compare_have_no_diff(tmp_path) -> None:
+    long = program(0, "# x\n" * 4000)
+    family = [candidate(0, 0.4, program=long), candidate(1, 0.5, parents=(0,))]
+    found = run_details(read_run(write_archive(tmp_path / "run", family), {}))
+    assert found["candidates"][1]["parents"] == [{"slot": 0, "id": "#0", "p": 0.4, "diff": None}]

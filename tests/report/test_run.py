@@ -35,6 +35,19 @@ def test_a_run_is_read_whole(run: Run) -> None:
     assert len(run.traces[2]["alpha"]) == 3
 
 
+def test_a_continuation_may_have_changed_the_budgets(tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "run", [candidate(0, 0.5, operator="new")])
+    archive = Archive.open(folder)
+    settings = read_run(folder, {}).settings.model_copy(update={"candidates": 77})
+    document = settings.model_dump(mode="json")
+    archive.record_event("session", sandbox_level=1, version="0.1.0", settings=document)
+    archive.close()
+    found = read_run(folder, {})
+    assert found.settings.candidates == 77
+    assert found.sandbox_level == 1
+    assert found.ended == ""  # the new session has not
+
+
 def test_the_traces_are_those_of_the_attempt_that_settled_the_slot(run: Run) -> None:
     assert set(run.traces[1]) == {"alpha", "beta"}  # its second attempt
 

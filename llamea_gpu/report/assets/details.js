@@ -41,7 +41,7 @@ function openCandidate(slot, origin = null) {
   openTab("tree");
   if (origin && !host.contains(origin)) openedFrom = origin;
   select(slot);
-  history.replaceState(null, "", `#candidate=${slot}`);
+  setAddress(`candidate=${slot}`);
   host.hidden = false; // charts take the width of what is in sight
   renderDetails(host, candidate);
   byId("details-title").focus({ preventScroll: true });
@@ -50,7 +50,7 @@ function openCandidate(slot, origin = null) {
 
 function closeDetails() {
   byId("details").hidden = true;
-  history.replaceState(null, "", "#tree");
+  setAddress("tree");
   const back = openedFrom && openedFrom.isConnected ? openedFrom : byId("tree-keys");
   const section = back.closest(".panel");
   if (section) openTab(section.dataset.key);

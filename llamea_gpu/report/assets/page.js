@@ -29,6 +29,11 @@ function remember(key, value) {
   try { sessionStorage.setItem(key, value); } catch { /* not kept */ }
 }
 
+// The address says what is open, so that a reload or a shared link finds it again.
+function setAddress(part) {
+  try { history.replaceState(null, "", `#${part}`); } catch { /* a page in a frame has none */ }
+}
+
 const themeListeners = [];
 
 function setTheme(theme) {
@@ -102,7 +107,7 @@ function startTabs() {
       .map((panel) => ({ key: panel.dataset.key, title: panel.dataset.tab, panel }));
     const outer = host.hasAttribute("data-outer");
     const set = makeTabs(host, host.getAttribute("aria-label"), panels, (key) => {
-      if (outer && started) history.replaceState(null, "", `#${key}`);
+      if (outer && started) setAddress(key);
       drawVisible();
     });
     tabSets.push({ ...set, panels });
