@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from llamea_gpu.cli import record
+from llamea_gpu.cli import record, record_helion
 from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
@@ -22,7 +22,9 @@ from llamea_gpu.spaces.formats import export_recording, import_recording, takes_
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded search spaces.")
+record.app.command("helion")(record_helion.record_helion)
 app.add_typer(record.app, name="record")
+app.command("describe-helion")(record_helion.describe_helion)
 
 
 class Format(str, Enum):

@@ -36,7 +36,7 @@ class ConfigurationRefusedError(LlameaGpuError):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a compiled kernel needs; attributes as of :class:`static.StaticReport`."""
+    """What a compiled kernel needs: attributes as in ``static.StaticReport``."""
 
     registers: int
     spill_bytes: int
@@ -81,9 +81,17 @@ def compile_configuration(
     with tempfile.TemporaryDirectory(prefix="llamea-helion-") as folder:
         path = Path(folder) / "generated.py"
         path.write_text(source, encoding="utf-8")
-        with generated_module(path) as module:
-            function = getattr(module, bound.kernel.name)
-            return CompiledConfiguration(source, warm_up(function, arguments))
+        return CompiledConfiguration(source, compile_file(path, bound.kernel.name, arguments))
+
+
+def compile_file(path: Path, name: str, arguments: Sequence[object]) -> tuple[Any, ...]:
+    """Compile generated code in a file: what function ``name`` of it would launch.
+
+    Raises:
+        ConfigurationRefusedError: Triton refuses the code.
+    """
+    with generated_module(path) as module:
+        return warm_up(getattr(module, name), arguments)
 
 
 def generate(bound: Any, config: Mapping[str, object]) -> str:

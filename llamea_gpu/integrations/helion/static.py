@@ -23,6 +23,7 @@ from unittest import mock
 
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.integrations.helion.compiling import (
+    CompiledConfiguration,
     ConfigurationRefusedError,
     compile_configuration,
 )
@@ -100,26 +101,27 @@ class StaticReport:
     num_warps: int = 0
 
 
-class PretendedGpu:
-    """The GPU that :func:`pretend_gpu` stands in for; valid inside its ``with`` block only."""
+class FakeArguments:
+    """Kernels bound to tensors without storage, on the GPU that torch reports.
 
-    def __init__(self, key: str) -> None:
+    That is the one of :func:`pretend_gpu` inside its ``with`` block, else a real one.
+    """
+
+    def __init__(self) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self.key = key
-        self.facts = GPUS[key]
         self._fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     @contextlib.contextmanager
     def fake_tensors(self) -> Iterator[None]:
-        """Tensors made inside are fake and, unless told otherwise, on the pretended GPU."""
+        """Tensors made inside are fake and, unless told otherwise, on the GPU."""
         import torch
 
         with self._fake_mode, torch.device("cuda", 0):
             yield
 
     def load_case(self, script: Path, shape: str | None = None) -> KernelCase:
-        """A kernel script's case with fake arguments on the pretended GPU.
+        """A kernel script's case with fake arguments on the GPU.
 
         Raises:
             RecordingError: as :func:`llamea_gpu.integrations.helion.kernels.load_case`; also when
@@ -138,14 +140,36 @@ class PretendedGpu:
         kernel.reset()  # what it was bound to before was bound for another GPU
         return kernel.bind(tuple(arguments))
 
-    def compile(self, bound: Any, arguments: Sequence[object], config: Any) -> StaticReport:
+    def compile_configuration(
+        self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
+    ) -> CompiledConfiguration:
+        """Compile one configuration to machine code.
+
+        Raises:
+            ConfigurationRefusedError: Helion or Triton refuses it.
+        """
+        with self.fake_tensors():
+            return compile_configuration(bound, tuple(arguments), config)
+
+
+class PretendedGpu(FakeArguments):
+    """The GPU that :func:`pretend_gpu` stands in for; valid inside its ``with`` block only."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.facts = GPUS[key]
+
+    def compile(
+        self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
+    ) -> StaticReport:
         """Compile one configuration to machine code and read off what it needs.
 
-        A configuration that does not compile gives a report that says why, not an exception.
+        A configuration that does not compile gives a report that says why, not an exception. Some
+        make the compiler hang or abort: ``static_filter.static_reports`` survives those.
         """
         try:
-            with self.fake_tensors():
-                compiled = compile_configuration(bound, tuple(arguments), config)
+            compiled = self.compile_configuration(bound, arguments, config)
         except ConfigurationRefusedError as failure:
             return StaticReport(self.key, False, str(failure))
         needs = compiled.resources()

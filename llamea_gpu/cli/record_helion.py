@@ -1,0 +1,207 @@
+"""``llamea-gpu spaces record helion`` and ``spaces describe-helion``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from llamea_gpu.cli.options import AsJson, output_console
+from llamea_gpu.cli.record import (
+    MaxSeconds,
+    Name,
+    Output,
+    Seed,
+    check_new_output,
+    command_line,
+    progress_line,
+)
+from llamea_gpu.cli.text import cell
+
+if TYPE_CHECKING:
+    from llamea_gpu.integrations.helion.static import StaticReport
+    from llamea_gpu.integrations.helion.static_filter import KernelDescription
+
+STATIC = "STATIC: compiled for a GPU that is not here, never launched. Not a measurement."
+
+Script = Annotated[
+    str, typer.Argument(help="Python file that defines helion_kernel(), or a shipped kernel.")
+]
+Shape = Annotated[str | None, typer.Option(help="One of the script's shapes; default: medium.")]
+
+
+class Gpu(str, Enum):
+    """GPUs whose facts are known."""
+
+    B200 = "B200"
+    H200 = "H200"
+    H100 = "H100"
+    A100 = "A100"
+
+
+def record_helion(
+    script: Script,
+    output: Output,
+    grid: Annotated[Path | None, typer.Option(help="Grid file; default: propose one.")] = None,
+    auto: Annotated[int, typer.Option(min=2, help="Most points of a proposed grid.")] = 2000,
+    save_grid: Annotated[
+        Path | None, typer.Option(help="Write the grid to this file and measure nothing.")
+    ] = None,
+    shape: Shape = None,
+    compilers: Annotated[
+        int | None, typer.Option(min=1, help="Compiling processes; default: the free cores.")
+    ] = None,
+    device: Annotated[
+        list[int] | None, typer.Option(help="GPU number; repeat it. Default: all GPUs.")
+    ] = None,
+    compile_timeout: Annotated[float, typer.Option(min=1, help="Seconds to compile one.")] = 30,
+    timing_timeout: Annotated[float, typer.Option(min=1, help="Seconds to time one.")] = 30,
+    seed: Seed = 0,
+    max_seconds: MaxSeconds = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="With --max-seconds: write what is measured by then.")
+    ] = False,
+    name: Name = None,
+) -> None:
+    """Record a Helion kernel: every point of a grid over its configuration's slots.
+
+    SCRIPT is executed. Interrupted or killed, the same command continues where it was.
+    """
+    from llamea_gpu.integrations.helion.kernels import find_script
+    from llamea_gpu.integrations.helion.record import (
+        RecordSettings,
+        journal_path,
+        plan_recording,
+        record_kernel,
+    )
+
+    path = find_script(script)
+    settings = RecordSettings(
+        grid=grid,
+        auto=auto,
+        shape=shape,
+        compilers=compilers,
+        devices=tuple(device) if device else None,
+        compile_timeout_s=compile_timeout,
+        timing_timeout_s=timing_timeout,
+        seed=seed,
+        max_seconds=max_seconds,
+        partial=partial,
+        name=name,
+        command=command_line(path, output),
+    )
+    if save_grid is not None:
+        check_new_output(save_grid)
+        proposed = plan_recording(path, settings).grid
+        save_grid.write_text(proposed.to_toml(), encoding="utf-8")
+        typer.echo(f"{save_grid}: {proposed.size} points")
+        return
+    if not journal_path(output).exists():  # with a journal, the output is a part to be completed
+        check_new_output(output)
+    with progress_line() as show:
+        outcome = record_kernel(
+            path,
+            output,
+            settings,
+            lambda p: show(p.done, p.total, p.failed, p.elapsed_s, p.left_s),
+        )
+    if outcome.recording is not None:
+        found = outcome.recording
+        typer.echo(
+            f"{output}: {found.info.name}, {found.space.size} configurations, "
+            f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms, Helion's default "
+            f"{found.info.references_ms['helion_default']:.6g} ms"
+        )
+    if outcome.done < outcome.total:
+        typer.echo(
+            f"{outcome.done} of {outcome.total} points measured, kept in {outcome.journal}: the "
+            f"same command continues"
+        )
+
+
+def describe_helion(
+    script: Script,
+    gpu: Annotated[Gpu, typer.Option(help="The GPU, which need not be here.")],
+    shape: Shape = None,
+    draw: Annotated[
+        int, typer.Option("--compile", min=0, help="Also compile this many random configurations.")
+    ] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Compiling processes.")] = 1,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to compile one.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random configurations.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show a Helion kernel's configuration space on a GPU, and which configurations fit there.
+
+    Needs no GPU. SCRIPT is executed. What is compiled is the default configuration, Helion's seeds
+    and random ones: registers, shared memory, and whether a block can be launched.
+    """
+    from llamea_gpu.integrations.helion.kernels import find_script
+    from llamea_gpu.integrations.helion.static_filter import describe_kernel, static_reports
+
+    path = find_script(script)
+    found = describe_kernel(path, gpu.value, shape, draw=draw, seed=seed)
+    configs = [found.default, *found.seeds, *found.drawn]
+    kinds = ["default", *["seed"] * len(found.seeds), *["random"] * len(found.drawn)]
+    reports = static_reports(path, gpu.value, configs, shape, workers=workers, timeout_s=timeout)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, kinds, configs, reports), indent=2))
+        return
+    _print(found, kinds, configs, reports)
+
+
+def _as_json(
+    found: KernelDescription,
+    kinds: list[str],
+    configs: list[Any],
+    reports: list[StaticReport],
+) -> dict[str, Any]:
+    rows = zip(kinds, configs, reports, strict=True)
+    return {
+        "note": STATIC,
+        "kernel": found.kernel,
+        "shape": found.shape,
+        "gpu": found.gpu,
+        "slots": [asdict(slot) for slot in found.slots],
+        "compiled": [{"kind": k, "config": dict(c), **asdict(r)} for k, c, r in rows],
+    }
+
+
+def _print(
+    found: KernelDescription,
+    kinds: list[str],
+    configs: list[Any],
+    reports: list[StaticReport],
+) -> None:
+    console = output_console()
+    title = f"{found.kernel} {found.shape} on {found.gpu}"
+    slots = Table("slot", "values", "default", title=cell(f"slots of {title}"))
+    for slot in found.slots:
+        values = ", ".join(map(str, slot.values)) or "many"
+        slots.add_row(cell(slot.name), cell(values), cell(str(slot.default)))
+    console.print(slots)
+    table = Table(title=cell(f"static filter of {title}"), caption=STATIC)
+    columns = ("kind", "fits", "registers", "spilled B", "shared B", "tensor memory", "warps")
+    for column in (*columns, "differs from the default in, or why it does not fit"):
+        table.add_column(column)
+    for kind, config, report in zip(kinds, configs, reports, strict=True):
+        changed = {k: v for k, v in config.items() if v != found.default.get(k)}
+        numbers = (
+            report.registers,
+            report.spill_bytes,
+            report.shared_bytes,
+            report.tensor_memory_columns,
+            report.num_warps,
+        )
+        table.add_row(
+            kind,
+            "yes" if report.fits else "[red]no[/]",
+            *map(str, numbers),
+            cell(report.reason or ", ".join(f"{k}={v}" for k, v in changed.items())),
+        )
+    console.print(table)

@@ -1,0 +1,340 @@
+"""Record a search space from a live Helion kernel: every point of a grid, on this machine's GPUs.
+
+Compiling processes and one timing process a GPU work side by side
+(:mod:`llamea_gpu.integrations.helion.pipeline`). Results go to a journal as they come, so that the
+same call continues after a kill; when all are there, they become a native recording. Points are
+taken in random order: a drift of the machine is not mistaken for the effect of a slot, and what is
+there before the end is a random sample.
+
+Needs a CUDA GPU and Helion 1.5 or newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.helion.assembly import assemble
+from llamea_gpu.integrations.helion.grid import Grid, propose_grid, read_grid, slots_of
+from llamea_gpu.integrations.helion.kernels import recording_name
+from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.integrations.helion.stages import CompileStage, TimingStage
+from llamea_gpu.integrations.helion.static import FakeArguments
+from llamea_gpu.integrations.helion.worker import Stage
+from llamea_gpu.integrations.journal import Journal, open_journal
+from llamea_gpu.integrations.nvidia import gpu_facts
+from llamea_gpu.spaces.formats import export_recording
+from llamea_gpu.spaces.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """What to record and how.
+
+    Attributes:
+        grid: the grid file; None to propose a grid of at most ``auto`` points.
+        shape: one of the script's shapes; None for its usual one.
+        compilers: compiling processes; None for one a core that no timing process needs.
+        devices: indices of GPUs, all of one kind; None for all there are.
+        compile_timeout_s, timing_timeout_s: after which a configuration counts as timed out.
+        seed: of the order of points.
+        max_seconds: end in order after this time.
+        partial: then write what there is as a recording.
+        name: of the recording; None for kernel and shape.
+        command: how it was called, for the recording's provenance.
+    """
+
+    grid: Path | None = None
+    auto: int = 2000
+    shape: str | None = None
+    compilers: int | None = None
+    devices: tuple[int, ...] | None = None
+    compile_timeout_s: float = 30.0
+    timing_timeout_s: float = 30.0
+    seed: int = 0
+    max_seconds: float | None = None
+    partial: bool = False
+    name: str | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """What a recording measures, and where it comes from; JSON values throughout.
+
+    ``default_config`` is the kernel's whole default configuration, on top of which a grid point is
+    one; ``arguments`` has one mapping an argument; ``versions`` those of the libraries.
+    """
+
+    name: str
+    kernel: str
+    kernel_source: str
+    arguments: tuple[Mapping[str, object], ...]
+    default_config: Mapping[str, Any]
+    grid: Grid
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProgress:
+    """Where a recorder is: counts of configurations, and seconds."""
+
+    done: int
+    total: int
+    failed: int
+    elapsed_s: float
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutcome:
+    """How a call ended.
+
+    Attributes:
+        recording: what was written; None when the time was up first.
+        journal: the journal, which is gone once every point is recorded.
+        done, total: points measured, and points of the grid.
+        measured: points measured by this call; measured_s: seconds from its first result to its
+            last; elapsed_s: of the whole call, starting included.
+    """
+
+    recording: Recording | None
+    journal: Path
+    done: int
+    total: int
+    measured: int
+    measured_s: float
+    elapsed_s: float
+
+
+def record_kernel(
+    script: Path,
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+) -> RecordOutcome:
+    """Measure a grid of a kernel's configurations and write ``output`` (native format).
+
+    Raises:
+        RecordingError: no GPU, a script, grid or journal that does not fit, a default
+            configuration that is wrong, or measuring that does not start.
+    """
+    count = _gpu_count()
+    devices = settings.devices or tuple(range(count))
+    if max(devices) >= count:
+        raise RecordingError(f"a GPU's number must be below {count}, but got {max(devices)}")
+    compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
+    plan = plan_recording(script, settings)
+    with tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as folder:
+        return measure(
+            plan,
+            [CompileStage(script, settings.shape, Path(folder))] * compilers,
+            [TimingStage(script, settings.shape, Path(folder), device) for device in devices],
+            output,
+            settings,
+            progress,
+        )
+
+
+def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
+    """Bind the kernel, without storage, and take or propose the grid.
+
+    Raises:
+        RecordingError: no GPU, or a script or grid that does not fit.
+    """
+    _gpu_count()
+    gpu = FakeArguments()
+    case = gpu.load_case(script, settings.shape)
+    bound = gpu.bind(case.kernel, case.arguments)
+    default = dict(bound.config_spec.default_config().config)
+    if settings.grid is not None:
+        grid = read_grid(settings.grid)
+    else:
+        grid = propose_grid(slots_of(bound), settings.auto)
+    grid.config(0, default)  # its slots are the kernel's
+    return RecordingPlan(
+        name=settings.name or recording_name(case),
+        kernel=case.name,
+        kernel_source=case.source,
+        arguments=case.described_arguments(),
+        default_config=default,
+        grid=grid,
+        versions={name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")},
+    )
+
+
+def measure(
+    plan: RecordingPlan,
+    compiling: Sequence[Stage],
+    timing: Sequence[Stage],
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+) -> RecordOutcome:
+    """Put the plan's points through both stages; see :func:`record_kernel`.
+
+    The journal is removed once every point is recorded. Killed at any moment, the same call
+    continues from it.
+
+    Raises:
+        RecordingError: see :class:`Pipeline` and :func:`open_journal`.
+    """
+    start = monotonic()
+    deadline = None if settings.max_seconds is None else start + settings.max_seconds
+    limits = Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
+    where = journal_path(output)
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
+        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits))
+        facts = _common_facts(pipeline.facts())
+        journal = stack.enter_context(
+            open_journal(where, _identity(plan, facts, settings, len(compiling)))
+        )
+        journal.append({"facts": facts, "clocks": _clocks(facts)})
+        tracker = _Tracker(progress, start, plan.grid.size)
+        tracker.resume(journal.entries)
+        for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
+            journal.append(_entry(outcome))
+            tracker.add(outcome)
+        journal.append({"clocks": _clocks(facts)})
+        recording = None
+        complete = tracker.done == plan.grid.size
+        if complete or (settings.partial and tracker.done):
+            recording = assemble(plan, journal.entries, settings, len(compiling), len(timing))
+            export_recording(recording, output, "native")
+        if complete:
+            where.unlink()
+    return RecordOutcome(
+        recording,
+        where,
+        tracker.done,
+        plan.grid.size,
+        tracker.measured,
+        tracker.measured_s,
+        monotonic() - start,
+    )
+
+
+def journal_path(output: Path) -> Path:
+    """Where the journal of a recording lies: beside it."""
+    return output.with_name(output.name + ".journal")
+
+
+def _gpu_count() -> int:
+    try:
+        import helion  # noqa: F401 - only whether it is there
+        import torch
+    except ImportError as error:
+        raise RecordingError(
+            f"recording a Helion kernel needs helion, torch and triton, but {error.name} is not "
+            f"installed: pip install 'llamea-gpu[helion]'"
+        ) from error
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise RecordingError(
+            "recording needs a CUDA GPU, but torch finds none: run it where one is; "
+            "'llamea-gpu spaces describe-helion' works without"
+        )
+    return count
+
+
+def _common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if any(other["device"] != found[0]["device"] for other in found):
+        raise RecordingError(
+            f"GPUs that share a recording must be of one kind, but there are "
+            f"{', '.join(sorted({str(facts['device']) for facts in found}))}: choose some"
+        )
+    return dict(found[0])
+
+
+def _identity(
+    plan: RecordingPlan, facts: Mapping[str, Any], settings: RecordSettings, compilers: int
+) -> dict[str, Any]:
+    """What must be the same for a recording to continue."""
+    return {
+        "journal": 1,
+        "kernel": plan.kernel,
+        "kernel_source": hashlib.sha256(plan.kernel_source.encode()).hexdigest(),
+        "arguments": plan.arguments,
+        "default_config": plan.default_config,
+        "grid": hashlib.sha256(plan.grid.to_toml().encode()).hexdigest(),
+        "versions": plan.versions,
+        "device": facts["device"],
+        "compilers": compilers,
+        "compile_timeout_s": settings.compile_timeout_s,
+        "timing_timeout_s": settings.timing_timeout_s,
+    }
+
+
+def _clocks(facts: Mapping[str, Any]) -> dict[str, str]:
+    return gpu_facts(str(facts["uuid"])) if "uuid" in facts else {}
+
+
+def _tasks(plan: RecordingPlan, journal: Journal, seed: int) -> Iterable[Task]:
+    """The points that the journal lacks, in random order."""
+    done = {entry["point"] for entry in journal.entries if "point" in entry}
+    order = np.random.default_rng(seed).permutation(plan.grid.size).tolist()
+    return [
+        Task(point, plan.grid.config(point, plan.default_config))
+        for point in order
+        if point not in done
+    ]
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    """A journal's line."""
+    kept = ("time_ms", "low_ms", "high_ms", "launches", "control_ms", "source", "message")
+    return {
+        "point": outcome.point,
+        "status": outcome.status,
+        "compile_s": round(outcome.compile_s, 6),
+        "benchmark_s": round(outcome.benchmark_s, 6),
+        **{key: outcome.details[key] for key in kept if key in outcome.details},
+    }
+
+
+class _Tracker:
+    """Counts for progress and for the rate."""
+
+    def __init__(
+        self, progress: Callable[[RecordProgress], None], start: float, total: int
+    ) -> None:
+        self._progress, self._start, self._total = progress, start, total
+        self.done = self.failed = self.measured = 0
+        self._first = self._last = 0.0
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds from the first result of this call to its last."""
+        return self._last - self._first
+
+    def resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Count what an earlier call measured."""
+        statuses = [entry["status"] for entry in entries if "point" in entry]
+        self.done = len(statuses)
+        self.failed = sum(status != "ok" for status in statuses)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a result and report."""
+        self._last = monotonic()
+        self._first = self._first or self._last
+        self.done += 1
+        self.measured += 1
+        self.failed += outcome.status != "ok"
+        left_s = None
+        if self.measured > 1:
+            left_s = (self._total - self.done) * self.measured_s / (self.measured - 1)
+        self._progress(
+            RecordProgress(self.done, self._total, self.failed, self._last - self._start, left_s)
+        )
