@@ -291,6 +291,21 @@ def test_everything_has_a_name_for_those_who_do_not_see_it(reader) -> None:
         assert chart.locator("figcaption").text_content().strip()
 
 
+def test_a_chart_can_be_saved_and_sent_nowhere(reader) -> None:
+    tab = reader
+    chart = tab.locator("#progress")
+    chart.hover()
+    names = [
+        button.get_attribute("aria-label") for button in chart.locator(".modebar button").all()
+    ]
+    assert not [name for name in names if "hare" in name or "loud" in name]
+    with tab.expect_download() as download:
+        chart.get_by_role("button", name=names[0]).click()
+    assert Path(download.value.path()).read_text().startswith("<svg")
+    hidden = tab.locator("svg.main-svg[aria-hidden=true]").count()
+    assert hidden == tab.locator("svg.main-svg").count() > 0
+
+
 def test_without_javascript_every_table_can_be_read(chromium, run_page) -> None:
     with opened(chromium, run_page, java_script_enabled=False) as tab:
         assert tab.locator("#candidates-section table").is_visible()

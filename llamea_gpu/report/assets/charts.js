@@ -60,16 +60,19 @@ function themedLayout(layout, width) {
   return made;
 }
 
+// Named one by one: Plotly's own selection has a button that would send the chart elsewhere.
 const CONFIG = {
   responsive: true,
   displaylogo: false,
-  modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   toImageButtonOptions: { format: "svg" },
 };
 
 function draw(host, spec, config = {}) {
   const data = painted(spec.data);
-  const done = plotly.react(host, data, themedLayout(spec.layout, host.clientWidth), { ...CONFIG, ...config });
+  plotly.react(host, data, themedLayout(spec.layout, host.clientWidth), { ...CONFIG, ...config });
+  // A reader who hears the page has the summary and the numbers; loose labels would only be noise.
+  host.querySelectorAll("svg.main-svg").forEach((svg) => svg.setAttribute("aria-hidden", "true"));
   if (!host.dataset.listening) {
     host.dataset.listening = "1";
     host.on("plotly_click", (event) => {
@@ -77,7 +80,6 @@ function draw(host, spec, config = {}) {
       if (Number.isInteger(slot)) openCandidate(slot, host);
     });
   }
-  return done;
 }
 
 function drawVisible() {

@@ -1,6 +1,7 @@
 // The family tree: selection, keys, zoom. The figures come drawn; this adds what is selected.
 
 const TREE_LINEAGE = 1; // place of the lineage's trace; the last trace marks the selection
+const TREE_CONFIG = { scrollZoom: true, modeBarButtons: [["toImage", "zoom2d", "pan2d"]] };
 let arrangement = "tree";
 let view = 0; // another one puts the whole tree back into sight
 
@@ -48,7 +49,7 @@ function drawTree() {
   const { data, layout } = treeSpec();
   // What the reader has zoomed and moved stays while this text stays.
   const uirevision = `${arrangement} ${view}`;
-  draw(byId("tree"), { data, layout: { ...layout, uirevision } }, { scrollZoom: true });
+  draw(byId("tree"), { data, layout: { ...layout, uirevision } }, TREE_CONFIG);
 }
 
 function select(slot) {
@@ -74,6 +75,7 @@ function zoomTree(factor) {
 }
 
 function treeKey(event) {
+  if (event.target !== byId("tree-keys")) return; // a button within
   const order = details.candidates.map((item) => item.slot);
   const current = bySlot.get(selected);
   const at = order.indexOf(selected);
