@@ -34,6 +34,7 @@ from llamea_gpu.clocks import (
     make_clock,
 )
 from llamea_gpu.errors import BudgetExhausted, TaskError
+from llamea_gpu.spaces.recording import STATUSES
 
 if TYPE_CHECKING:
     from llamea_gpu.spaces.recording import Recording
@@ -171,6 +172,12 @@ class Trace:
         """The lowest cost seen, inf when nothing worked."""
         return float(np.min(self.cost_ms, initial=math.inf))
 
+    @property
+    def rows_best_first(self) -> list[int]:
+        """The visited rows by cost; failed ones last, equal ones in order of their visits."""
+        rows: list[int] = self.rows[np.argsort(self.cost_ms, kind="stable")].tolist()
+        return rows
+
 
 class Stalled(BaseException):
     """The searcher kept asking for what it had seen. Ends a run with the outcome ``stalled``."""
@@ -181,13 +188,23 @@ class Evaluator:
 
     A first visit that begins before the budget's end is charged and recorded whole (Kernel Tuner's
     rule); revisits are free and answered from memory, and a duplicate in a batch is one.
+
+    With ``start``, a trace of the same task, it goes on where that one ended, at the time of its
+    last visit.
     """
 
-    def __init__(self, task: Task, max_idle_asks: int = 10_000, charge_cpu: bool = False) -> None:
+    def __init__(
+        self,
+        task: Task,
+        max_idle_asks: int = 10_000,
+        charge_cpu: bool = False,
+        start: Trace | None = None,
+    ) -> None:
         recording = task.recording
         self._clock = task.clock
         self._budget_s = task.budget_s
         self._time_ms = recording.time_ms
+        self._status = recording.status
         self._compile_s = recording.compile_s
         self._benchmark_s = recording.benchmark_s
         self._max_idle_asks = max_idle_asks
@@ -198,6 +215,13 @@ class Evaluator:
         self._now_s = 0.0
         self._revisits = 0
         self._idle_asks = 0
+        if start is not None:
+            self._go_on_from(start)
+
+    @property
+    def now_s(self) -> float:
+        """The time by the clock."""
+        return self._now_s
 
     @property
     def parallel(self) -> int:
@@ -240,10 +264,21 @@ class Evaluator:
         costs_ms: FloatArray = self._time_ms[rows]
         return costs_ms
 
+    def failure(self, row: int) -> str | None:
+        """The status of a visited row that failed, such as ``"compile_error"``; else None."""
+        if not self._seen[row] or not self._status[row]:
+            return None
+        status: str = STATUSES[self._status[row]]
+        return status
+
     def charge(self, cpu_s: float) -> None:
         """Adds the searcher's own CPU seconds to the clock, when the run charges them."""
         if self._charge_cpu:
             self._now_s += cpu_s
+
+    def wait_until(self, moment_s: float) -> None:
+        """Lets the clock run to ``moment_s`` with nothing measured; never back."""
+        self._now_s = max(self._now_s, moment_s)
 
     def trace(
         self, *, outcome: str, seed: int, cpu_s: float | None = None, error: str | None = None
@@ -261,6 +296,14 @@ class Evaluator:
             cpu_s=cpu_s,
             error=error,
         )
+
+    def _go_on_from(self, start: Trace) -> None:
+        self._rows = start.rows.tolist()
+        self._finished_s = start.elapsed_s.tolist()
+        self._now_s = max(self._finished_s, default=0.0)
+        self._revisits = start.revisits
+        for row in self._rows:
+            self._seen[row] = True
 
     def _measure(self, fresh: list[int]) -> None:
         if self._now_s >= self._budget_s:

@@ -57,7 +57,7 @@ def parse_completion(
         NotACompletionError: ``body`` is something else.
     """
     if not isinstance(body, Mapping):
-        raise NotACompletionError(f"a JSON object is needed, but got {_kind(body)}")
+        raise NotACompletionError(f"a JSON object is needed, but got {kind_of(body)}")
     choices = body.get("choices")
     if not isinstance(choices, list):
         raise NotACompletionError(
@@ -67,10 +67,10 @@ def parse_completion(
     model = body.get("model")
     return ChatAnswer(
         text=text,
-        model=_label(model) if isinstance(model, str) and model else fallback_model,
+        model=label(model) if isinstance(model, str) and model else fallback_model,
         usage=_usage(body.get("usage"), text, prompt_tokens),
         finish_reason=finish_reason,
-        created=_created(body.get("created")),
+        created=created_text(body.get("created")),
         elapsed_s=elapsed_s,
     )
 
@@ -87,7 +87,7 @@ def _first_choice(choices: list[object]) -> tuple[str, str | None]:
     if isinstance(refusal, str) and refusal:
         return well_formed(refusal), "refusal"
     reason = choice.get("finish_reason")
-    return _text(message.get("content")), _label(reason) if isinstance(reason, str) else None
+    return _text(message.get("content")), label(reason) if isinstance(reason, str) else None
 
 
 def _text(content: object) -> str:
@@ -98,31 +98,33 @@ def _text(content: object) -> str:
     if isinstance(content, list):  # content parts, as some gateways send them
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
         return well_formed("".join(part for part in parts if isinstance(part, str)))
-    raise NotACompletionError(f"the message's content must be text, but is {_kind(content)}")
+    raise NotACompletionError(f"the message's content must be text, but is {kind_of(content)}")
 
 
 def _usage(reported: object, text: str, prompt_tokens: int) -> Usage:
     if isinstance(reported, Mapping):
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if _is_count(prompt) and _is_count(completion):
+        if is_count(prompt) and is_count(completion):
             return Usage(prompt, completion)
     return Usage(prompt_tokens, estimate_tokens(text), estimated=True)
 
 
-def _created(reported: object) -> str:
+def created_text(reported: object) -> str:
     """The server's time stamp where it is a plausible one, else the present."""
-    if _is_count(reported) and 0 < reported < 4_102_444_800:  # year 2100
+    if is_count(reported) and 0 < reported < 4_102_444_800:  # year 2100
         moment = datetime.fromtimestamp(reported, timezone.utc)
     else:
         moment = datetime.now(timezone.utc)
     return moment.isoformat(timespec="seconds")
 
 
-def _is_count(value: object) -> TypeGuard[int]:
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a number of tokens or seconds that can be believed."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """A name by a server, of bounded length."""
     return well_formed(text[:_MAX_LABEL_CHARS])
 
 
@@ -131,5 +133,6 @@ def well_formed(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """The type of a JSON value, for a message."""
     return "null" if value is None else type(value).__name__

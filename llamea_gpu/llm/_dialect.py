@@ -17,12 +17,14 @@ import openai
 from llamea_gpu.llm._base import ChatRequest
 from llamea_gpu.llm._completion import request_body
 from llamea_gpu.llm._faults import server_message
+from llamea_gpu.llm._responses import responses_body
 
 
 @dataclass(slots=True)
 class Dialect:
     """Starts with everything allowed and learns from rejections, once for each field."""
 
+    responses: bool = False  # the protocol: Responses instead of chat completions
     schema: bool = True
     temperature: bool = True
     limit_field: str = "max_tokens"
@@ -33,6 +35,8 @@ class Dialect:
             request = replace(request, response_schema=None)
         if not self.temperature:
             request = replace(request, temperature=None)
+        if self.responses:
+            return responses_body(request)
         return request_body(request, limit_field=self.limit_field)
 
     def concede(self, sent: dict[str, Any], error: openai.APIStatusError) -> str | None:
@@ -46,7 +50,8 @@ class Dialect:
         if error.status_code not in (400, 422):
             return None
         complaint = f"{error.param} {server_message(error)}".lower()
-        if "response_format" in sent and "response_format" in complaint:
+        schema_named = any(name in complaint for name in ("response_format", "text.format"))
+        if schema_named and ("response_format" in sent or "text" in sent):
             self.schema = False
             return "answers are asked for without a JSON schema"
         if "support" not in complaint:  # an accepted field with a wrong value is the user's to mend

@@ -1,4 +1,4 @@
-"""The ``openai`` route: any server that speaks OpenAI's chat completions, by the official SDK.
+"""The ``openai`` route: any server that speaks one of OpenAI's protocols, by the official SDK.
 
 One attempt is one non-streamed POST with a bound on its time and on its size. Failures are sorted
 into faults (``_faults``); transient ones are tried again with growing delays. The SDK's own
@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import openai
@@ -34,6 +34,7 @@ from llamea_gpu.llm._base import (
 from llamea_gpu.llm._completion import NotACompletionError, parse_completion
 from llamea_gpu.llm._dialect import Dialect
 from llamea_gpu.llm._faults import Fault
+from llamea_gpu.llm._responses import parse_response
 from llamea_gpu.llm._secrets import Redactor, read_key
 from llamea_gpu.llm.retry import RetryPolicy
 
@@ -61,6 +62,7 @@ class OpenAIClient:
         rng: jitter for the delays; None: no jitter.
         sleep: waits the seconds it is given.
         max_body_bytes: the largest body that is read.
+        api: "chat" for chat completions, which every server speaks; "responses".
 
     Raises:
         SettingsError: a base_url that carries credentials, an unusable key, or no key for OpenAI.
@@ -77,6 +79,7 @@ class OpenAIClient:
         rng: np.random.Generator | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         max_body_bytes: int = MAX_BODY_BYTES,
+        api: Literal["chat", "responses"] = "chat",
     ) -> None:
         if max_concurrency < 1 or not timeout_s > 0:
             raise SettingsError(
@@ -99,6 +102,7 @@ class OpenAIClient:
         self._rng = rng
         self._sleep = sleep
         self._max_body_bytes = max_body_bytes
+        self._responses = api == "responses"
         self._dialects: dict[str, Dialect] = {}
         self._warnings: list[str] = []
         self._sdk = openai.AsyncOpenAI(
@@ -158,7 +162,7 @@ class OpenAIClient:
             return _faults.timeout_fault(self._timeout_s)
 
     async def _attempt(self, request: ChatRequest) -> ChatAnswer | Fault:
-        dialect = self._dialects.setdefault(request.model, Dialect())
+        dialect = self._dialects.setdefault(request.model, Dialect(responses=self._responses))
         while True:
             body = dialect.body(request)
             try:
@@ -180,8 +184,8 @@ class OpenAIClient:
     async def _post(self, request: ChatRequest, body: dict[str, Any]) -> ChatAnswer | Fault:
         started_s = time.perf_counter()
         # The streamed response is the SDK's only way to bound how much of a body is read.
-        create = self._sdk.chat.completions.with_streaming_response.create
-        async with create(**body) as response:
+        api: Any = self._sdk.responses if self._responses else self._sdk.chat.completions
+        async with api.with_streaming_response.create(**body) as response:
             chunks = bytearray()
             try:
                 async for chunk in response.iter_bytes():
@@ -200,8 +204,9 @@ class OpenAIClient:
             body = json.loads(text)
         except (ValueError, RecursionError):
             return _faults.not_json_fault(text)
+        parse = parse_response if self._responses else parse_completion
         try:
-            answer = parse_completion(
+            answer = parse(
                 body,
                 fallback_model=request.model,
                 prompt_tokens=request.estimated_prompt_tokens(),

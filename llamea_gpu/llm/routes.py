@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from llamea_gpu.llm._base import ChatClient
 from llamea_gpu.llm.batch import BatchExchange
@@ -27,6 +27,7 @@ class OpenAIOptions:
     timeout_s: float = 300.0
     max_retries: int = 4
     max_concurrency: int = 8
+    api: Literal["chat", "responses"] = "chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +70,5 @@ def make_client(options: RouteOptions, rng: np.random.Generator | None = None) -
         retries=RetryPolicy(max_retries=options.max_retries),
         max_concurrency=options.max_concurrency,
         rng=rng,
+        api=options.api,
     )

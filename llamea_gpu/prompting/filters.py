@@ -72,6 +72,11 @@ def host_seconds(value: float) -> str:
     return f"≈{value:.2f} s" if math.isfinite(value) else "-"
 
 
+def ms(value: float) -> str:
+    """Milliseconds in four significant digits; "failed" for a configuration that does not work."""
+    return f"{value:.4g} ms" if math.isfinite(value) else "failed"
+
+
 def span(values: Iterable[float]) -> str:
     """The least and the greatest, or the one value there is."""
     low, high = min(values := list(values)), max(values)
@@ -120,6 +125,7 @@ def all_filters() -> Mapping[str, Callable[..., Any]]:
         fenced,
         host_seconds,
         line_count,
+        ms,
         number,
         one_line,
         percent,

@@ -50,7 +50,7 @@ def render(
         ValueError: an unknown operator, or a context that does not fit it.
     """
     _require_fitting(operator, context)
-    environment = _environment()
+    templates = environment()
     variables = {
         "context": context,
         "facts": facts,
@@ -61,8 +61,8 @@ def render(
         "packages": ALLOWED_PACKAGES,
         "cpu_limit_s": context.cpu_limit_s,
     }
-    system = environment.get_template("contract.j2").render(variables)
-    user = environment.get_template(f"{operator}.j2").render(variables)
+    system = templates.get_template("contract.j2").render(variables)
+    user = templates.get_template(f"{operator}.j2").render(variables)
     return system.strip() + "\n", user.strip() + "\n"
 
 
@@ -79,7 +79,8 @@ def _require_fitting(operator: Operator, context: PromptContext) -> None:
 
 
 @functools.cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, with every filter."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(  # plain text for a model, so nothing is to be escaped

@@ -22,7 +22,7 @@ import numpy as np
 
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.runner.recorded_space import RecordedSpace
-from llamea_gpu.searchers.contract import Configurations, Optimizer
+from llamea_gpu.searchers.contract import Configuration, Configurations, Optimizer
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.space import SearchSpace
 from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace
@@ -55,6 +55,20 @@ class LocalEvaluate:
     def parallel(self) -> int:
         """How many configurations compile side by side."""
         return self._evaluator.parallel
+
+    @property
+    def now_s(self) -> float:
+        """The simulated time. Beyond the contract, like what follows: for trusted searchers."""
+        return self._evaluator.now_s
+
+    def wait_until(self, moment_s: float) -> None:
+        """Let simulated time pass with nothing measured."""
+        self._evaluator.wait_until(moment_s)
+
+    def failure(self, config: Configuration) -> str | None:
+        """How a configuration that was measured failed; None for one that works or was not."""
+        row = self._space.row(config)
+        return self._evaluator.failure(row) if row >= 0 else None
 
     def __call__(self, configs: Configurations) -> list[float]:
         """Costs in ms, inf for a configuration that fails.
@@ -120,6 +134,8 @@ def run_optimizer(
     except Exception as fault:
         outcome, error = "error", _described(fault)
     evaluate.stop_counting()
+    # What a searcher went on in spite of, such as a model that could not be reached.
+    error = error or getattr(optimizer, "trouble", None)
     return evaluator.trace(outcome=outcome, seed=seed, cpu_s=evaluate.cpu_s, error=error)
 
 

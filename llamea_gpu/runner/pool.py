@@ -12,6 +12,7 @@ import pickle
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 
 from loky import ProcessPoolExecutor
@@ -22,7 +23,7 @@ from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Task, Trace, run_seed
 
 # A library's searcher is known to end; some of them model in pure Python for a minute.
 LIBRARY_LIMITS = Limits(cpu_s=3600.0)
@@ -31,6 +32,8 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
 _KEPT_TASKS = 64
+# How a hybrid's first searcher may end for the second one to follow.
+_GOES_ON = ("finished", "stalled")
 
 
 class Runner:
@@ -108,16 +111,26 @@ class Runner:
     ) -> Trace:
         if isinstance(searcher, LibrarySearcher):
             return self._run_library(searcher, task, seed, limits or LIBRARY_LIMITS, charge_cpu)
+        start = None
+        if searcher.first is not None:
+            start = self._run_library(
+                searcher.first, task, seed, limits or LIBRARY_LIMITS, charge_cpu
+            )
+            if start.outcome not in _GOES_ON:
+                return start
         job = Job(
             source=searcher.source,
             class_name=searcher.class_name,
             hyperparameters=dict(searcher.hyperparameters),
             task=task,
-            seed=seed,
+            # Not the first one's random numbers again.
+            seed=seed if start is None else run_seed(seed, task.name, 1),
             limits=limits or Limits(),
             charge_cpu=charge_cpu,
+            start=start,
         )
-        return self.sandbox.run(job)
+        trace = self.sandbox.run(job)
+        return trace if start is None else _joined(start, trace)
 
     def _run_library(
         self, searcher: LibrarySearcher, task: Task, seed: int, limits: Limits, charge_cpu: bool
@@ -140,6 +153,12 @@ class Runner:
                 f"{searcher.name} ended its worker process on {task.name} (seed {seed}): {error}"
             ) from error
         return trace
+
+
+def _joined(first: Trace, whole: Trace) -> Trace:
+    """``whole`` as the trace of both: the searcher that went on has told of itself alone."""
+    cpu_s = (first.cpu_s or 0.0) + (whole.cpu_s or 0.0)
+    return replace(whole, seed=first.seed, cpu_s=cpu_s, error=whole.error or first.error)
 
 
 _tasks: OrderedDict[bytes, Task] = OrderedDict()  # a worker's own, so that tables are built once

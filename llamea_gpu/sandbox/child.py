@@ -24,6 +24,7 @@ from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.hardening import CHANNEL_FD
 from llamea_gpu.seeding import seed_process
+from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SearchSpace, SpaceView
 
 CANDIDATE_FILE = "<candidate>"
@@ -185,7 +186,10 @@ def _run_candidate(job: Mapping[str, Any], space: SearchSpace) -> None:
     linecache.cache[CANDIDATE_FILE] = (len(source), None, lines, CANDIDATE_FILE)
     exec(compile(source, CANDIDATE_FILE, "exec"), module.__dict__)  # noqa: S102 - what it is for
     optimizer = getattr(module, job["class_name"])(**job["hyperparameters"])
-    optimizer(Evaluate(space, job["parallel"]), SpaceView(space, rng), rng)
+    view: Any = SpaceView(space, rng)
+    if job["measured"]:
+        view = SeededSpace(view, [space.configuration(row) for row in job["measured"]])
+    optimizer(Evaluate(space, job["parallel"]), view, rng)
 
 
 def _fail(reason: str, text: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llamea_gpu.errors import SandboxError
-from llamea_gpu.tasks import Task
+from llamea_gpu.tasks import Task, Trace
 
 # The child's own interpreter and libraries take up to 0.7 GB of address space.
 _LEAST_MEMORY_BYTES = 1 << 30
@@ -57,7 +57,8 @@ class Job:
 
     ``hyperparameters`` are keyword arguments for the class: numbers, strings and bools. A run that
     asks ``max_idle_asks`` times without a new visit is stalled; ``charge_cpu`` adds the candidate's
-    own CPU seconds to the task's clock.
+    own CPU seconds to the task's clock. With ``start``, a trace of this task, the run goes on where
+    that one ended: its visits are free, and the candidate's samples begin with them, best first.
     """
 
     source: str
@@ -68,6 +69,7 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     max_idle_asks: int = 10_000
     charge_cpu: bool = False
+    start: Trace | None = None
 
     def to_bytes(self, parallel: int) -> bytes:
         """What the child is told: JSON. The task is not in it.
@@ -82,6 +84,8 @@ class Job:
             "space": self.task.recording.space.fingerprint,
             "seed": self.seed,
             "parallel": parallel,
+            # An order of rows that the run may ask for at no cost: no measurement is told.
+            "measured": [] if self.start is None else self.start.rows_best_first,
         }
         try:
             return json.dumps(body).encode("utf-8")

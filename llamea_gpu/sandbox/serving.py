@@ -51,7 +51,7 @@ def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
         ZygoteDied: the zygote went away; nothing of the run counts.
         SandboxError: the child could not harden itself; no candidate code ran.
     """
-    evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu)
+    evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu, job.start)
     told = job.to_bytes(evaluator.parallel)
     with zygote.fork(job.task.recording.space, job.limits) as child:
         end = _Service(child, job, told, evaluator).serve()

@@ -7,6 +7,7 @@ A spec is ``NAME`` of a classical or generated optimizer, ``FILE.py`` or ``FILE.
     genetic_algorithm?population_size=40&offspring=10
     mine.py:TabuSearch?tenure=7
     kernel_tuner:genetic_algorithm?popsize=20
+    hybrid:llm:MODEL?rounds=1+iterated_local_search?kick_size=3
 
 What it does not do: import or run a searcher. Its class and hyperparameters are read from the
 syntax tree, because the file may hold anything; the sandbox runs it.
@@ -49,6 +50,8 @@ _SCHEMES = {
     "helion": "llamea_gpu.searchers.helion",
     "scipy": "llamea_gpu.searchers.scipy_optimize",
     "optuna": "llamea_gpu.searchers.optuna_samplers",
+    "llm": "llamea_gpu.searchers.llm",
+    "hybrid": "llamea_gpu.searchers.hybrid",
 }
 
 
@@ -57,13 +60,15 @@ class SearcherSource:
     """A searcher as text: what the sandbox needs to run it.
 
     ``name`` is the spec it was found by. ``hyperparameters`` holds every numeric one, at its
-    default unless the spec sets it.
+    default unless the spec sets it. ``first`` is the searcher on whose run this one goes on: a
+    hybrid's.
     """
 
     name: str
     source: str
     class_name: str
     hyperparameters: Mapping[str, Hyperparameter]
+    first: LibrarySearcher | None = None
 
 
 Searcher = SearcherSource | LibrarySearcher
@@ -112,13 +117,16 @@ def resolve_source(spec: str) -> SearcherSource:
     )
 
 
+def classical() -> dict[str, Path]:
+    """Name to file of the optimizers that are this package's own code."""
+    files = sorted(path for path in _CLASSICAL.glob("*.py") if path.stem != "__init__")
+    return {path.stem: path for path in files}
+
+
 def _shipped() -> dict[str, Path]:
     """Name to file of everything that ships."""
-    files = [
-        *sorted(path for path in _CLASSICAL.glob("*.py") if path.stem != "__init__"),
-        *sorted(resource_dir("generated_optimizers").glob("*.py")),
-    ]
-    return {path.stem: path for path in files}
+    generated = sorted(resource_dir("generated_optimizers").glob("*.py"))
+    return {**classical(), **{path.stem: path for path in generated}}
 
 
 def _unknown(name: str) -> str:

@@ -1,0 +1,229 @@
+"""``hybrid:FIRST+NEXT``: one searcher goes on where another one ended.
+
+FIRST runs until it ends by itself (an ``llm:`` after its rounds), or until a share of the budget is
+used: ``?share=0.2``, a setting of every FIRST. NEXT then finds what was measured, all of it, best
+first, at the beginning of its samples, and asks for it again at no cost:
+
+    hybrid:llm:MODEL?rounds=1+iterated_local_search
+    hybrid:iterated_local_search?share=0.2+helion:LFBOTreeSearch
+    hybrid:llm:MODEL+mine.py:TabuSearch?tenure=7
+
+FIRST must be trusted: a library's searcher, ``llm:`` or a classical optimizer. NEXT may be anything
+but a hybrid; one that is source text runs in the sandbox (`llamea_gpu.runner` starts it there),
+any other one in the process of FIRST.
+
+What it does not do: tell NEXT a cost. An ``llm:`` that cannot reach its model leaves the rest to
+NEXT, without a searcher in between.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.searchers import registry
+from llamea_gpu.searchers.contract import (
+    Configuration,
+    Configurations,
+    Evaluate,
+    Optimizer,
+    Space,
+)
+from llamea_gpu.searchers.library import LibrarySearcher, Setting
+from llamea_gpu.searchers.source import find_class, parse_source, read_source
+from llamea_gpu.spaces.seeded import SeededSpace
+
+
+def names() -> tuple[str, ...]:
+    """None: a hybrid is named by its parts."""
+    return ()
+
+
+def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG001 - see below
+    """The searcher that ``spec`` names; its parts hold queries of their own.
+
+    Raises:
+        SearcherError: there are not two parts, or one of them is not allowed in its place.
+    """
+    first_spec, plus, next_spec = spec.partition(":")[2].partition("+")
+    if not (first_spec and plus and next_spec) or "hybrid:" in spec.partition(":")[2]:
+        raise SearcherError(
+            f"a hybrid must be hybrid:FIRST+NEXT, of two searchers that are none themselves, but "
+            f"got {spec!r}"
+        )
+    first_spec, share = _without_share(spec, first_spec)
+    if first_spec.startswith("llm:") and "fallback=" not in first_spec:
+        first_spec += ("&" if "?" in first_spec else "?") + "fallback=none"
+    first = trusted(first_spec)
+    following = registry.resolve(next_spec)
+    if isinstance(following, LibrarySearcher):
+        return LibrarySearcher(
+            name=spec,
+            factory="llamea_gpu.searchers.hybrid:build",
+            settings={"first": first_spec, "following": next_spec, "share": share},
+            versions={**first.versions, **following.versions},
+        )
+    alone = LibrarySearcher(
+        name=spec,
+        factory="llamea_gpu.searchers.hybrid:build",
+        settings={"first": first_spec, "following": "", "share": share},
+        versions=first.versions,
+    )
+    return replace(following, name=spec, first=alone)
+
+
+def build(first: str, following: str, share: float) -> Hybrid:
+    """The optimizer of two trusted specs; of the first stage alone when ``following`` is empty."""
+    return Hybrid(
+        trusted(first).build(),
+        trusted(following).build() if following else None,
+        share,
+    )
+
+
+class Hybrid:
+    """``first``, until it ends or ``share`` of the budget is used, then ``following``, if any.
+
+    ``trouble`` says what they went on in spite of.
+    """
+
+    def __init__(self, first: Optimizer, following: Optimizer | None, share: float = 1.0) -> None:
+        self._parts = (first, following)
+        self._share = share
+
+    @property
+    def trouble(self) -> str | None:
+        """What a part says of itself."""
+        said = [getattr(part, "trouble", None) for part in self._parts]
+        return "\n".join(filter(None, said)) or None
+
+    def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
+        """Run one after the other.
+
+        Raises:
+            BudgetExhausted: the budget, not the first one's share of it, has ended.
+        """
+        first, following = self._parts
+        noted = MeasuredEvaluate(evaluate, self._share)
+        try:
+            first(cast("Evaluate", noted), space, rng)
+        except BudgetExhausted:
+            if not noted.share_used:
+                raise
+        if following is not None:
+            following(evaluate, cast("Space", SeededSpace(space, noted.best_first())), rng)
+
+
+class MeasuredEvaluate:
+    """``evaluate`` that keeps what it answered, and ends at a ``share`` of the budget.
+
+    ``costs_ms`` are the answers in the order of first visits. What the other ``evaluate`` offers
+    beyond the contract is passed on.
+    """
+
+    def __init__(self, evaluate: Evaluate, share: float = 1.0) -> None:
+        self._evaluate = evaluate
+        self._share = share
+        self.costs_ms: dict[Configuration, float] = {}
+        self.share_used = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._evaluate, name)
+
+    @property
+    def spent(self) -> float:
+        """Share used of the part of the budget that is there."""
+        return min(self._evaluate.spent / self._share, 1.0)
+
+    @property
+    def parallel(self) -> int:
+        """How many configurations compile side by side."""
+        return self._evaluate.parallel
+
+    def __call__(self, configs: Configurations) -> list[float]:
+        """Costs, as from the other ``evaluate``.
+
+        Raises:
+            BudgetExhausted: the budget, or the share of it, is used up.
+        """
+        configs = list(configs)
+        over = self._share < 1 and self._evaluate.spent >= self._share
+        if over and any(_plain(config) not in self.costs_ms for config in configs):
+            self.share_used = True
+            raise BudgetExhausted
+        costs_ms = self._evaluate(configs)
+        for config, cost_ms in zip(configs, costs_ms, strict=True):
+            self.costs_ms.setdefault(_plain(config), cost_ms)
+        return costs_ms
+
+    def best_first(self) -> list[Configuration]:
+        """What was measured, by cost, failures last."""
+        return sorted(self.costs_ms, key=lambda config: self.costs_ms[config])
+
+
+def _plain(config: Iterable[int]) -> Configuration:
+    """The configuration as a tuple of Python's integers."""
+    return tuple(map(int, config))
+
+
+def _classical(name: str) -> Callable[..., Optimizer]:
+    """The class of a classical optimizer.
+
+    Raises:
+        SearcherError: there is none: what a model wrote runs in the sandbox alone.
+    """
+    path = registry.classical().get(name)
+    if path is None:
+        raise SearcherError(
+            f"a searcher that runs outside the sandbox must be a library's, llm:MODEL or one of "
+            f"{', '.join(registry.classical())}, but got {name!r}"
+        )
+    found = find_class(path, parse_source(path, read_source(path)), "")
+    module = importlib.import_module(f"llamea_gpu.searchers.classical.{name}")
+    return cast("Callable[..., Optimizer]", getattr(module, found.name))
+
+
+def build_classical(name: str, **settings: Setting) -> Optimizer:
+    """An instance of a classical optimizer, in this process.
+
+    Raises:
+        SearcherError: there is none of that name.
+    """
+    return _classical(name)(**settings)
+
+
+def trusted(spec: str) -> LibrarySearcher:
+    """``spec`` as a searcher that may run outside the sandbox."""
+    found = registry.resolve(spec)
+    if isinstance(found, LibrarySearcher):
+        return found
+    name = spec.partition("?")[0]
+    _classical(name)
+    return LibrarySearcher(
+        name=spec,
+        factory="llamea_gpu.searchers.hybrid:build_classical",
+        settings={"name": name, **found.hyperparameters},
+    )
+
+
+def _without_share(spec: str, first: str) -> tuple[str, float]:
+    """FIRST without its ``share=``, and the share: 1 when it names none."""
+    target, _, query = first.partition("?")
+    items = [item for item in query.split("&") if item]
+    shares = [item.partition("=")[2] for item in items if item.startswith("share=")]
+    rest = "&".join(item for item in items if not item.startswith("share="))
+    try:
+        share = float(shares[-1]) if shares else 1.0
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise SearcherError(f"{spec}: share must be above 0 and at most 1, but got {shares[-1]!r}")
+    return (f"{target}?{rest}" if rest else target), share

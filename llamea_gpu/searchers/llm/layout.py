@@ -1,0 +1,227 @@
+"""The fields in which a model writes configurations, over the parameters that a space has.
+
+A space's parameters are flat. Those that a framework names as elements of a list (``indexing[0]``,
+``indexing[1]``) are one field whose value is a JSON list; every other one is a field of its own.
+Parameters with a single value are fixed: they are told once and need not be written.
+
+Not here: which text holds the configurations (`reading`), and what becomes of them (`proposals`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from llamea_gpu.prompting.proposer import Parameter, SpaceDescription
+from llamea_gpu.searchers.contract import Configuration, Space, Value
+from llamea_gpu.searchers.llm.values import shown
+
+_ELEMENT = re.compile(r"^(.+)\[(\d+)\]$")
+_MOST_RULES = 12
+_MOST_ROWS = 200_000  # that are looked at for rules
+_MOST_CHOICES = 400  # values that a JSON schema lists: servers have limits
+_ENTRY_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a written configuration; ``places`` are the parameters that it holds."""
+
+    name: str
+    places: tuple[int, ...]
+    is_list: bool
+
+
+class Layout:
+    """The fields of ``space``, those that vary in ``fields`` and by name in ``by_name``."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        fields = _fields(space.names)
+        varies = [any(space.cardinalities[i] > 1 for i in field.places) for field in fields]
+        self.fields = tuple(f for f, v in zip(fields, varies, strict=True) if v)
+        self.fixed = tuple(f for f, v in zip(fields, varies, strict=True) if not v)
+        self.by_name = {field.name: field for field in fields}
+        self.by_plain_name = {plain(field.name): field for field in fields}
+
+    def written(self, config: Configuration, field: Field) -> Any:
+        """The field's value in ``config``: a value or a list of values."""
+        values = [self.space.values[i][config[i]] for i in field.places]
+        return values if field.is_list else values[0]
+
+    def as_object(self, config: Configuration) -> dict[str, Any]:
+        """``config`` as a model should write it."""
+        return {field.name: self.written(config, field) for field in self.fields}
+
+    def as_json(self, config: Configuration) -> str:
+        """The same on one line."""
+        return json.dumps(self.as_object(config), ensure_ascii=False)
+
+    def change(self, config: Configuration, base: Configuration | None) -> str:
+        """What distinguishes ``config`` from ``base``: ``block_m 64 → 128, num_warps 4 → 8``."""
+        if base is None:
+            return self.as_json(config)
+        parts = [
+            f"{field.name} {shown(self.written(base, field))} → "
+            f"{shown(self.written(config, field))}"
+            for field in self.fields
+            if any(config[i] != base[i] for i in field.places)
+        ]
+        return ", ".join(parts) or "the best itself"
+
+    def describe(self, default: Configuration | None) -> SpaceDescription:
+        """The space for a prompt, with its rules as far as they can be read off its rows."""
+        space = self.space
+        example = default or _any_configuration(space)
+        return SpaceDescription(
+            parameters=tuple(self._parameter(field, default) for field in self.fields),
+            fixed=tuple((f.name, shown(self.written(example, f))) for f in self.fixed),
+            combinations=math.prod(space.cardinalities),
+            size=space.size,
+            rules=tuple(self._rules()),
+            example=self.as_json(example),
+        )
+
+    def schema(self, wanted: int) -> dict[str, Any]:
+        """A JSON schema of an answer, in the subset that servers enforce strictly."""
+        choices = sum(len(self.space.values[f.places[0]]) for f in self.fields)
+        properties = {f.name: self._field_schema(f, choices <= _MOST_CHOICES) for f in self.fields}
+        config = _object(properties)
+        return _object(
+            {
+                "analysis": {"type": "string"},
+                "configs": {
+                    "type": "array",
+                    "items": config,
+                    "description": f"{wanted} configurations, most promising first.",
+                },
+            }
+        )
+
+    def _parameter(self, field: Field, default: Configuration | None) -> Parameter:
+        columns = [self.space.values[i] for i in field.places]
+        alike = all(column == columns[0] for column in columns)
+        values = columns[0] if alike else tuple(dict.fromkeys(v for c in columns for v in c))
+        return Parameter(
+            name=field.name,
+            values=tuple(shown(value) for value in values),
+            length=len(field.places) if field.is_list else 0,
+            default="" if default is None else shown(self.written(default, field)),
+        )
+
+    def _field_schema(self, field: Field, with_choices: bool) -> dict[str, Any]:
+        values = list(dict.fromkeys(v for i in field.places for v in self.space.values[i]))
+        kinds: dict[str, list[Value]] = {}
+        for value in values:
+            kinds.setdefault(_json_type(value), []).append(value)
+        parts = [
+            {"type": kind, "enum": found} if with_choices and kind != "null" else {"type": kind}
+            for kind, found in kinds.items()
+        ]
+        each: dict[str, Any] = parts[0] if len(parts) == 1 else {"anyOf": parts}
+        if not field.is_list:
+            return each
+        return {
+            "type": "array",
+            "items": each,
+            "description": f"{len(field.places)} elements",
+        }
+
+    def _rules(self) -> list[str]:
+        """Pairs of parameters that exclude each other's values, in words."""
+        space = self.space
+        size = space.size
+        if size is None or size > _MOST_ROWS or size == math.prod(space.cardinalities):
+            return []
+        rows = space.pool(size)
+        rules: list[str] = []
+        for first in range(len(space.names)):
+            for second in range(first + 1, len(space.names)):
+                rules += self._pair_rules(rows, first, second)
+                if len(rules) > _MOST_RULES:
+                    return [*rules[:_MOST_RULES], "there are more like these"]
+        together = math.prod(space.cardinalities)
+        if not rules and size < together:
+            rules.append("some combinations of three or more values are not valid")
+        return rules
+
+    def _pair_rules(self, rows: Any, first: int, second: int) -> list[str]:
+        space = self.space
+        counts = np.zeros((space.cardinalities[first], space.cardinalities[second]), dtype=bool)
+        counts[rows[:, first], rows[:, second]] = True
+        occurs = counts.any(axis=0)
+        if counts[counts.any(axis=1)][:, occurs].all():
+            return []
+        everything = tuple(bool(each) for each in np.atleast_1d(occurs))
+        said = []
+        groups: dict[tuple[bool, ...], list[int]] = {}
+        for index, row in enumerate(cast("list[list[bool]]", counts.tolist())):
+            groups.setdefault(tuple(row), []).append(index)
+        for allowed, indices in groups.items():
+            if allowed == everything or not any(allowed):
+                continue
+            mine = "/".join(shown(space.values[first][i]) for i in indices)
+            theirs = ", ".join(
+                shown(value) for value, ok in zip(space.values[second], allowed, strict=True) if ok
+            )
+            said.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
+        return ["; ".join(said)] if said else []
+
+
+def plain(name: str) -> str:
+    """A name without what models change about names."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _fields(names: Sequence[str]) -> list[Field]:
+    """One for each list whose elements are all there, one for every other parameter."""
+    lists: dict[str, dict[int, int]] = {}
+    for place, name in enumerate(names):
+        match = _ELEMENT.match(name)
+        if match:
+            lists.setdefault(match[1], {})[int(match[2])] = place
+    whole = {
+        stem: places
+        for stem, places in lists.items()
+        if sorted(places) == list(range(len(places))) and stem not in names
+    }
+    fields: dict[str, Field] = {}
+    for place, name in enumerate(names):
+        match = _ELEMENT.match(name)
+        if match and match[1] in whole:
+            places = whole[match[1]]
+            in_order = tuple(places[i] for i in range(len(places)))
+            fields.setdefault(match[1], Field(match[1], in_order, is_list=True))
+        else:
+            fields[name] = Field(name, (place,), is_list=False)
+    return list(fields.values())
+
+
+def _any_configuration(space: Space) -> Configuration:
+    """A valid configuration that takes nothing from the run's random numbers."""
+    return space.repair([0.0] * len(space.names))
+
+
+def _json_type(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    return "number" if isinstance(value, float) else "string"
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }

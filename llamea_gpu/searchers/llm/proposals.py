@@ -1,0 +1,294 @@
+"""From the text of an answer to configurations that can be measured.
+
+What it does: finds the configurations, reads every value against its parameter's, repairs what is
+safe to repair, and says of everything it changed or refused what and why, for the next prompt. Pure
+functions of text and space.
+
+What it does not do: measure, or know what was measured but for the configurations it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from llamea_gpu.searchers.contract import Configuration, Space
+from llamea_gpu.searchers.llm.layout import Field, Layout, plain
+from llamea_gpu.searchers.llm.reading import Partial, read_values
+from llamea_gpu.searchers.llm.values import match_value, shown
+
+_MOST_CHANGED = 2  # parameters by which a repair may move a configuration that is not valid
+_MAX_DEPTH = 6
+# Keys under which models put a configuration, or a list of them.
+_WRAPPERS = ("config", "configuration", "params", "parameters", "values", "settings")
+_LISTS = ("configs", "configurations", "proposals", "candidates", "suggestions", "results")
+Kind = Literal[
+    "unreadable", "no-configs", "value", "constraint", "repeat", "measured", "failed", "many"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A configuration, or a whole answer, that was refused: ``kind`` is one of a fixed set."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What an answer comes to.
+
+    ``configs`` are valid, distinct and new, in the answer's order; ``repaired`` says what was
+    changed about them, ``rejected`` what was refused and why.
+    """
+
+    configs: tuple[Configuration, ...] = ()
+    repaired: tuple[str, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Both, refusals first, in words for the model."""
+        return (*(rejection.text for rejection in self.rejected), *self.repaired)
+
+
+def parse_proposals(
+    text: str,
+    space: Space | Layout,
+    *,
+    anchor: Configuration | None = None,
+    measured: Mapping[Configuration, float] | None = None,
+    most: int = 1_000,
+) -> Proposals:
+    """The configurations that ``text`` proposes.
+
+    Args:
+        text: the answer; untrusted.
+        space: what they must be valid in, or its layout.
+        anchor: gives the values that a configuration leaves out; without one, such a configuration
+            is refused.
+        measured: what is refused as known, with its costs in ms; inf is a failure.
+        most: how many configurations are taken.
+    """
+    layout = space if isinstance(space, Layout) else Layout(space)
+    reading = read_values(text)
+    written = _configs_in(list(reading.values), layout)
+    collected = _Collected(layout, anchor, measured or {}, most)
+    for number, each in enumerate(written, start=1):
+        collected.take(number, each)
+    if not written:
+        collected.rejected.append(_nothing_found(text, reading.cut_off))
+    elif reading.cut_off:
+        collected.repaired.append(
+            f"the answer was cut off after configuration {len(written)}: write less analysis"
+        )
+    return Proposals(tuple(collected.configs), tuple(collected.repaired), tuple(collected.rejected))
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What has been taken of an answer so far."""
+
+    layout: Layout
+    anchor: Configuration | None
+    measured: Mapping[Configuration, float]
+    most: int
+    configs: dict[Configuration, int] = field(default_factory=dict)
+    repaired: list[str] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+
+    def take(self, number: int, written: Any) -> None:
+        """Read one configuration, and keep it or say why not."""
+        if len(self.configs) >= self.most:
+            if not any(rejection.kind == "many" for rejection in self.rejected):
+                self._refuse("many", number, f"more than the {self.most} that were asked for")
+            return
+        notes: list[str] = []
+        found = self._read(written, notes)
+        if isinstance(found, str):
+            self._refuse("value", number, found)
+            return
+        config = self._valid(found, notes)
+        if config is None:
+            self._refuse("constraint", number, f"{self.layout.as_json(found)} is not valid")
+            return
+        if config in self.measured:
+            cost_ms = self.measured[config]
+            known = cost_ms < float("inf")
+            said = f"was measured already: {cost_ms:.4g} ms" if known else "has failed already"
+            self._refuse("measured" if known else "failed", number, said, notes)
+        elif config in self.configs:
+            said = f"repeats configuration {self.configs[config]} of the answer"
+            self._refuse("repeat", number, said, notes)
+        else:
+            self.configs[config] = number
+            if notes:
+                self.repaired.append(f"configuration {number}: {'; '.join(notes)}")
+
+    def _refuse(self, kind: Kind, number: int, why: str, notes: list[str] | None = None) -> None:
+        after = f" (after {'; '.join(notes)})" if notes else ""
+        self.rejected.append(Rejection(kind, f"configuration {number} was refused: {why}{after}"))
+
+    def _read(self, written: Any, notes: list[str]) -> Configuration | str:
+        """Value indices, not yet checked together; or what is wrong with a value."""
+        if not isinstance(written, dict | list):
+            return f"it must be an object like {{...}}, but is {shown(written)}"
+        if isinstance(written, list):
+            names = [each.name for each in self.layout.fields]
+            notes.append("its values were taken in the order of the parameters")
+            written = dict(zip(names, written, strict=True))
+        indices: list[int | None] = [None] * len(self.layout.space.names)
+        unknown = []
+        for key, value in written.items():
+            place = self._place(key)
+            if place is not None:
+                problem = self._read_element(place, value, indices, notes)
+            else:
+                found = self._field(key)
+                if found is None:
+                    unknown.append(key)
+                    continue
+                if found.name != key:
+                    notes.append(f"{shown(key)} was read as {found.name}")
+                problem = self._read_field(found, value, indices, notes)
+            if problem:
+                return problem
+        if unknown:
+            notes.append(f"there is no {', '.join(map(shown, unknown[:4]))}")
+        return self._filled(indices, notes)
+
+    def _place(self, key: str) -> int | None:
+        """The parameter of that very name, where it is an element of a list."""
+        if key in self.layout.by_name or key not in self.layout.space.names:
+            return None
+        return self.layout.space.names.index(key)
+
+    def _field(self, key: str) -> Field | None:
+        return self.layout.by_name.get(key) or self.layout.by_plain_name.get(plain(key))
+
+    def _read_element(
+        self, place: int, value: Any, indices: list[int | None], notes: list[str]
+    ) -> str:
+        match = match_value(self.layout.space.names[place], value, self.layout.space.values[place])
+        if isinstance(match, str):
+            return match
+        indices[place] = match.index
+        if match.note:
+            notes.append(match.note)
+        return ""
+
+    def _read_field(
+        self, found: Field, value: Any, indices: list[int | None], notes: list[str]
+    ) -> str:
+        """Fills in the field's indices; returns what is wrong, if anything is."""
+        if not found.is_list:
+            return self._read_element(found.places[0], value, indices, notes)
+        length = len(found.places)
+        if not isinstance(value, list):
+            notes.append(
+                f"{found.name}: {shown(value)} was taken for each of its {length} elements"
+            )
+            value = [value] * length
+        elif len(value) == 1 < length:
+            notes.append(f"{found.name}: its one element was taken {length} times")
+            value = value * length
+        elif len(value) != length:
+            return f"{found.name} must have {length} elements, but has {len(value)}"
+        for place, each in zip(found.places, value, strict=True):
+            problem = self._read_element(place, each, indices, notes)
+            if problem:
+                return problem
+        return ""
+
+    def _filled(self, indices: list[int | None], notes: list[str]) -> Configuration | str:
+        """The anchor's values, and those of fixed parameters, where nothing was written."""
+        fixed = {place for each in self.layout.fixed for place in each.places}
+        missing = [
+            each.name
+            for each in self.layout.fields
+            if any(indices[place] is None for place in each.places)
+        ]
+        if len(missing) == len(self.layout.fields):
+            return "it has none of the parameters"
+        if missing and self.anchor is None:
+            return f"it lacks {', '.join(missing[:6])}"
+        if missing:
+            notes.append(f"it lacks {', '.join(missing[:6])}: taken from the best configuration")
+        anchor = self.anchor or tuple(0 for _ in indices)
+        return tuple(
+            (0 if place in fixed else anchor[place]) if index is None else index
+            for place, index in enumerate(indices)
+        )
+
+    def _valid(self, config: Configuration, notes: list[str]) -> Configuration | None:
+        """``config``, or a valid one close by."""
+        space = self.layout.space
+        if space.contains(config):
+            return config
+        repaired = space.repair(config)
+        changed = sum(mine != theirs for mine, theirs in zip(config, repaired, strict=True))
+        if changed > _MOST_CHANGED:
+            return None
+        notes.append(
+            f"it is not valid, so the nearest one was taken: {self.layout.change(repaired, config)}"
+        )
+        return repaired
+
+
+def _nothing_found(text: str, cut_off: bool) -> Rejection:
+    if not text.strip():
+        return Rejection("unreadable", "the answer was empty")
+    if cut_off:
+        return Rejection(
+            "unreadable", "the answer was cut off before its first configuration was complete"
+        )
+    return Rejection(
+        "no-configs", 'the answer held no configuration: write {"configs": [{...}, ...]}'
+    )
+
+
+def _configs_in(
+    found: Any, layout: Layout, depth: int = 0, *, announced: bool = False
+) -> list[Any]:
+    """Every configuration in what was read, wherever models put them.
+
+    Below a key that announces configurations, everything counts as one, to be refused in words.
+    """
+    if depth > _MAX_DEPTH:
+        return []
+    if isinstance(found, list):
+        if _is_positional(found, layout) and (announced or depth):
+            return [found]
+        return [
+            c for each in found for c in _configs_in(each, layout, depth + 1, announced=announced)
+        ]
+    if not isinstance(found, dict):
+        return [found] if announced else []
+    for key in _LISTS:
+        if isinstance(found.get(key), list | dict):
+            return _configs_in(found[key], layout, depth + 1, announced=True)
+    if _names_a_parameter(found, layout):
+        return [] if isinstance(found, Partial) else [found]
+    for key in _WRAPPERS:
+        if isinstance(found.get(key), dict | list):
+            return _configs_in(found[key], layout, depth + 1, announced=announced)
+    nested = [each for each in found.values() if isinstance(each, dict | list)]
+    if announced and not nested:
+        return [] if isinstance(found, Partial) else [found]
+    return [c for each in nested for c in _configs_in(each, layout, depth + 1, announced=announced)]
+
+
+def _names_a_parameter(found: dict[str, Any], layout: Layout) -> bool:
+    names = {plain(name) for name in layout.space.names} | set(layout.by_plain_name)
+    return any(plain(str(key)) in names for key in found)
+
+
+def _is_positional(found: list[Any], layout: Layout) -> bool:
+    """As many plain values as there are fields, and not a list of names."""
+    if len(found) != len(layout.fields) or len(found) < 2:
+        return False
+    return all(isinstance(each, int | float | str | bool | None) for each in found) and not all(
+        isinstance(each, str) for each in found
+    )

@@ -1,0 +1,320 @@
+"""`LLMProposer`: a searcher that asks a model for configurations while it tunes.
+
+    request 1 ──────────────► answer ─► measure ─► request 2 (with results) ──► answer ─► …
+    default, random ones measured
+
+It ends after its rounds, or earlier when they bring nothing more. When its models cannot be reached
+or answer nothing of use, the fallback searcher goes on with everything that was measured.
+
+On a recording, time is simulated: a request takes none of it unless ``latency_s`` says how much.
+Not here: the prompts (`llamea_gpu.prompting.proposer`) and what an answer means (`proposals`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from llamea_gpu.llm import ChatRequest, Ledger, Message, make_client, save_recording
+from llamea_gpu.prompting.proposer import (
+    SpaceDescription,
+    Workload,
+    render_first,
+    render_refine,
+)
+from llamea_gpu.searchers.contract import Configuration, Evaluate, Optimizer, Space
+from llamea_gpu.searchers.llm.conversation import Conversation, Reply
+from llamea_gpu.searchers.llm.history import History
+from llamea_gpu.searchers.llm.layout import Layout
+from llamea_gpu.searchers.llm.proposals import Proposals, parse_proposals
+from llamea_gpu.searchers.llm.route import prices, record_folder, route_options
+from llamea_gpu.searchers.llm.settings import ProposerSettings
+from llamea_gpu.searchers.llm.workload import workload_of
+from llamea_gpu.spaces.seeded import SeededSpace
+
+_MOST_EMPTY_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round came to, for the record; ``tokens`` and ``usd`` are the run's so far."""
+
+    number: int
+    proposed: int
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    measured: int
+    best_ms: float | None
+    tokens: int
+    usd: str
+
+
+class LLMProposer:
+    """A searcher under the contract. ``fallback`` may be None: then it ends where models fail.
+
+    ``workload`` describes a live kernel; without it, what the space knows of its recording does.
+    ``trouble`` says after a run what it went on in spite of.
+    """
+
+    def __init__(
+        self,
+        settings: ProposerSettings,
+        fallback: Optimizer | None,
+        workload: Workload | None = None,
+    ) -> None:
+        self._settings = settings
+        self._fallback = fallback
+        self._workload = workload
+        self.trouble: str | None = None
+        self.rounds: tuple[Round, ...] = ()
+
+    def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
+        """Propose until the rounds or the budget end.
+
+        Raises:
+            BudgetExhausted: the budget has ended.
+            SearcherError: the route's variables are not set.
+            UnseenPromptError: a replay does not hold a prompt.
+        """
+        workload = self._workload or workload_of(getattr(space, "info", None), evaluate.parallel)
+        run = _Run(self._settings, workload, evaluate, space, rng)
+        try:
+            run.search()
+        finally:
+            run.close()
+            self.trouble = run.trouble or None
+            self.rounds = tuple(run.rounds)
+        if run.degraded and self._fallback is not None:
+            seeded = SeededSpace(space, run.history.best_first())
+            self._fallback(evaluate, cast("Space", seeded), rng)
+
+
+class _Run:
+    """One run: the state between a search's rounds."""
+
+    def __init__(
+        self,
+        settings: ProposerSettings,
+        workload: Workload,
+        evaluate: Evaluate,
+        space: Space,
+        rng: np.random.Generator,
+    ) -> None:
+        self._settings = settings
+        self._workload = workload
+        self._evaluate = evaluate
+        self._space = space
+        self._layout = Layout(space)
+        self.history = History(self._layout)
+        self.history.default = _default(space)
+        self._description: SpaceDescription = self._layout.describe(self.history.default)
+        named = getattr(getattr(space, "info", None), "name", "") or workload.kernel
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", named)[:60]
+        self.run_id = f"{slug}-{int(rng.integers(2**32)):08x}-{settings.digest}"
+        options = route_options(settings.route, self.run_id)
+        self._conversation = Conversation(make_client(options), Ledger(prices(), settings.caps))
+        self.rounds: list[Round] = []
+        self.trouble = ""
+        self.degraded = False
+
+    def search(self) -> None:
+        """All rounds."""
+        pending = self._begin()
+        dull = empty = 0
+        for number in range(1, self._settings.rounds + 1):
+            replies = self._received(pending)
+            if not self._can_go_on(replies):
+                return
+            proposals = self._read(replies)
+            before_ms = self.history.best_ms
+            self._measure(proposals.configs)
+            gain = _gain(before_ms, self.history.best_ms)
+            self._note(number, replies, proposals)
+            empty = 0 if proposals.configs else empty + 1
+            dull = dull + 1 if gain < self._settings.min_gain else 0
+            if empty >= _MOST_EMPTY_ROUNDS or (empty and number == self._settings.rounds == 1):
+                self._degrade(f"{empty} answers in a row held nothing to measure", replies)
+                return
+            if dull >= self._settings.patience or self._everything_is_known():
+                return
+            if number < self._settings.rounds:
+                pending = self._ask_to_refine(number + 1, gain, proposals)
+
+    def close(self) -> None:
+        """End the conversation, and keep it where the environment says."""
+        self._conversation.close()
+        folder = record_folder()
+        if folder is not None:
+            self._record(folder)
+
+    def _begin(self) -> Future[list[Reply]]:
+        """The first request, and what is measured while it is under way."""
+        known = list(getattr(self._space, "measured", ()))
+        if known:  # another search has begun: it paid for these
+            self._measure(known)
+            return self._ask_to_refine(1, 0.0, Proposals())
+        pending = self._ask(1, render_first(self._workload, self._description, self._wanted))
+        if self.history.default is not None:
+            self._measure([self.history.default])
+        if self._settings.initial:
+            random = self._space.sample(self._settings.initial)
+            self._measure([config for config in random if config not in self.history.costs_ms])
+        return pending
+
+    @property
+    def _wanted(self) -> int:
+        """Configurations that one request asks for."""
+        return -(-self._settings.batch // len(self._settings.entrants))
+
+    def _ask_to_refine(self, number: int, gain: float, proposals: Proposals) -> Future[list[Reply]]:
+        progress = self.history.progress(
+            number=number,
+            rounds=self._settings.rounds,
+            gain=gain if number > 1 else None,
+            last=proposals.configs,
+            notes=proposals.notes,
+        )
+        prompt = render_refine(self._workload, self._description, self._wanted, progress)
+        return self._ask(number, prompt)
+
+    def _ask(self, number: int, prompt: tuple[str, str]) -> Future[list[Reply]]:
+        settings = self._settings
+        self._asked_at_s = getattr(self._evaluate, "now_s", 0.0)
+        messages = (Message("system", prompt[0]), Message("user", prompt[1]))
+        schema = self._layout.schema(self._wanted) if settings.structured else None
+        requests = []
+        for place, (model, temperature) in enumerate(settings.entrants):
+            request = ChatRequest(
+                request_id="",
+                model=model,
+                messages=messages,
+                temperature=temperature,
+                max_tokens=settings.max_tokens,
+                response_schema=schema,
+            )
+            told = f"{model}/{temperature}/{request.key}"
+            digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+            request_id = f"{self.run_id}-r{number}-{place + 1}-{digest}"
+            requests.append(replace(request, request_id=request_id))
+        return self._conversation.ask(requests)
+
+    def _received(self, pending: Future[list[Reply]]) -> list[Reply]:
+        replies = pending.result()
+        wait_until = getattr(self._evaluate, "wait_until", None)
+        if self._settings.latency_s and wait_until is not None:
+            wait_until(self._asked_at_s + self._settings.latency_s)
+        return replies
+
+    def _can_go_on(self, replies: Sequence[Reply]) -> bool:
+        """Whether some model is still there; notes what is not."""
+        outcomes = {reply.outcome for reply in replies}
+        if outcomes & {"answer", "refused"}:
+            return True
+        if outcomes == {"capped"}:
+            self.trouble = replies[0].problem
+        else:
+            self._degrade("the models could not be reached", replies)
+        return False
+
+    def _degrade(self, why: str, replies: Sequence[Reply]) -> None:
+        self.degraded = True
+        said = "; ".join(dict.fromkeys(reply.problem for reply in replies if reply.problem))
+        self.trouble = f"llm: {why}{': ' + said if said else ''}"
+
+    def _read(self, replies: Sequence[Reply]) -> Proposals:
+        """What all answers of a round propose, the first ones of each first."""
+        anchor = self.history.best or self.history.default
+        read: list[Proposals] = []
+        for reply in replies:
+            if reply.outcome == "answer" and reply.answer is not None:
+                read.append(
+                    parse_proposals(
+                        reply.answer.text,
+                        self._layout,
+                        anchor=anchor,
+                        measured=self.history.costs_ms,
+                        most=self._wanted,
+                    )
+                )
+        return _merged(read)
+
+    def _measure(self, configs: Sequence[Configuration]) -> None:
+        if not configs:
+            return
+        costs_ms = self._evaluate(list(configs))
+        failure = getattr(self._evaluate, "failure", None)
+        reasons = [
+            None if failure is None or math.isfinite(cost_ms) else failure(config)
+            for config, cost_ms in zip(configs, costs_ms, strict=True)
+        ]
+        self.history.add(configs, costs_ms, reasons)
+
+    def _everything_is_known(self) -> bool:
+        return self._space.size is not None and len(self.history.costs_ms) >= self._space.size
+
+    def _note(self, number: int, replies: Sequence[Reply], proposals: Proposals) -> None:
+        totals, best_ms = self._conversation.totals, self.history.best_ms
+        self.rounds.append(
+            Round(
+                number=number,
+                proposed=len(proposals.configs),
+                notes=proposals.notes,
+                problems=tuple(reply.problem for reply in replies if reply.problem),
+                measured=len(self.history.costs_ms),
+                best_ms=best_ms if math.isfinite(best_ms) else None,
+                tokens=totals.tokens,
+                usd=str(totals.usd),
+            )
+        )
+
+    def _record(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_recording(folder / f"{self.run_id}.jsonl", self._conversation.exchanges)
+        document: dict[str, Any] = {
+            "run_id": self.run_id,
+            "settings": asdict(self._settings),
+            "trouble": self.trouble,
+            "warnings": self._conversation.warnings,
+            "rounds": [asdict(each) for each in self.rounds],
+        }
+        text = json.dumps(document, ensure_ascii=False, indent=1)
+        (folder / f"{self.run_id}.rounds.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _merged(read: Sequence[Proposals]) -> Proposals:
+    """Several answers as one: configurations in turns, each once."""
+    turns = [
+        each.configs[i]
+        for i in range(max((len(each.configs) for each in read), default=0))
+        for each in read
+        if i < len(each.configs)
+    ]
+    return Proposals(
+        tuple(dict.fromkeys(turns)),
+        tuple(text for each in read for text in each.repaired),
+        tuple(rejection for each in read for rejection in each.rejected),
+    )
+
+
+def _gain(before_ms: float, after_ms: float) -> float:
+    """Relative improvement; 1 where nothing worked before."""
+    if not math.isfinite(before_ms):
+        return 1.0 if math.isfinite(after_ms) else 0.0
+    return 1.0 - after_ms / before_ms
+
+
+def _default(space: Space) -> Configuration | None:
+    """The configuration that a tuner starts from, where the space knows a valid one."""
+    default = getattr(space, "default", None)
+    if default is None or not space.contains(default):
+        return None
+    return tuple(default)
