@@ -17,6 +17,7 @@ What it does not do: keep time, or know a strategy. Of the contract it needs ``e
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -245,5 +246,6 @@ def search(
     )
     if "max_fevals" in options:
         tuning_options["max_fevals"] = options["max_fevals"]
-    tune(searchspace, runner, tuning_options)
+    with contextlib.suppress(BudgetExhausted):  # which `ContractBudget` may have raised by itself
+        tune(searchspace, runner, tuning_options)
     runner.ask_beyond_the_budget()

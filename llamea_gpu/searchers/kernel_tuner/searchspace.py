@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,23 @@ class ListedSearchspace(Searchspace):  # type: ignore[misc]
         self.max_threads = _MAX_THREADS
         self.positions: list[Configuration] = positions
         self.neighborhoods: Neighborhoods = {}
+        self._leaders: list[int] = []
+
+    def begin_with(self, measured: Sequence[Configuration]) -> None:
+        """Let random samples begin with these, each once: what another search has measured."""
+        if measured:
+            rows = {position: row for row, position in enumerate(self.positions)}
+            self._leaders = [rows[config] for config in measured]
+
+    def get_random_sample_indices(self, num_samples: int) -> npt.NDArray[np.intp]:
+        """As in the class, but for `begin_with`."""
+        if not self._leaders:
+            return super().get_random_sample_indices(num_samples)
+        served = self._leaders[:num_samples]
+        del self._leaders[:num_samples]
+        drawn = super().get_random_sample_indices(num_samples).tolist()
+        others = [row for row in drawn if row not in served]
+        return np.array([*served, *others][:num_samples])
 
     def get_neighbors_indices_no_cache(
         self,

@@ -74,6 +74,7 @@ class KernelTunerStrategy:
             BudgetExhausted: the budget has ended.
         """
         searchspace = fresh_searchspace(space)
+        searchspace.begin_with(getattr(space, "measured", ()))
         with _without_clock(self._module):
             search(
                 self._module.tune,
