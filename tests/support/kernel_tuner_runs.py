@@ -65,12 +65,16 @@ class KernelTuner:
         self, strategy: Any, options: Mapping[str, Any], *, budget_s: float, seed: int
     ) -> list[int]:
         """Rows of the space in the order of their first visits, as one run of it makes them."""
-        from kernel_tuner import tune_kernel, util
+        from kernel_tuner import interface, tune_kernel, util
 
         space = self._recording.space
         rng = seed_process(seed)
         # Simulation mode adds the host's time to the simulated: leave that out, and nothing else.
-        with mock.patch.object(util.Timer, "get", return_value=0.0), quiet():
+        with (
+            mock.patch.object(util.Timer, "get", return_value=0.0),
+            mock.patch.object(interface, "perf_counter", return_value=0.0),
+            quiet(),
+        ):
             results, _ = tune_kernel(
                 self._recording.info.kernel,
                 "",
