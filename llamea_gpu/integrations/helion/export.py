@@ -19,8 +19,10 @@ from llamea_gpu.searchers.registry import Hyperparameter
 
 _OWN_NAMES = {"SEARCH", "autotuner"}
 _USAGE = """
-import {name}  # and HELION_AUTOTUNER={class_name} in the environment, or for one kernel:
+# With HELION_AUTOTUNER={class_name} in the environment, for every kernel:
+import {name}
 
+# Or for one:
 @helion.kernel(autotuner_fn={name}.autotuner(evaluations=200))
 """
 _JOINT = '''

@@ -10,6 +10,7 @@ are all it needs.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
@@ -273,8 +274,6 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         try:
             if space.names:
                 self.optimizer(evaluate, space, rng)
-            if not evaluate.costs:
-                evaluate.measure()
         except HelionBudgetExhausted:
             pass
         except Exception:
@@ -287,6 +286,9 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             np.random.set_state(state)  # noqa: NPY002
         if evaluate.fault is not None and not isinstance(evaluate.fault, HelionBudgetExhausted):
             raise evaluate.fault
+        if not evaluate.costs:  # the optimizer has asked for nothing
+            with contextlib.suppress(HelionBudgetExhausted):
+                evaluate.measure()
         if not self.population:
             why = getattr(self.benchmark_provider, "take_no_viable_config_error", lambda: None)()
             raise why or NoConfigFound
@@ -308,6 +310,7 @@ def helion_search(
     ``fingerprint`` tells optimizers of the same name apart.
     """
     body = {
+        "__module__": __name__,
         "make_optimizer": staticmethod(make),
         "defaults": dict(hyperparameters),
         "fingerprint": fingerprint,

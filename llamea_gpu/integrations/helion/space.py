@@ -82,8 +82,8 @@ class HelionSpace:
 
         The first ones of a run are Helion's default, the user's seeds and the compiler's.
         """
-        n = min(int(n), HELION_MOST_SAMPLED)
-        found = dict.fromkeys(self._unsampled[: max(n, 0)])
+        n = max(min(int(n), HELION_MOST_SAMPLED), 0)
+        found = dict.fromkeys(self._unsampled[:n])
         del self._unsampled[: len(found)]
         return self._filled(found, n)
 
@@ -92,8 +92,10 @@ class HelionSpace:
 
         The random ones are the same in every call of a run, as in a space that can be listed.
         """
-        n = min(int(n), HELION_MOST_POOLED)
-        self._pooled = dict.fromkeys(self._filled(self._pooled or dict.fromkeys(self.starts), n))
+        n = max(min(int(n), HELION_MOST_POOLED), 0)
+        if len(self._pooled) < n:
+            start = self._pooled or dict.fromkeys(self.starts)
+            self._pooled = dict.fromkeys(self._filled(start, n))
         near = [config for leader in self.leaders[:3] for config in self.neighbors(leader)]
         rows = list(dict.fromkeys([*near[: n // 2], *self._pooled]))[:n]
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.names))
@@ -298,7 +300,7 @@ class HelionSpace:
                     found[config] = None
         finally:
             random.setstate(state)
-        return list(found)[: max(n, 0)]
+        return list(found)[:n]
 
 
 def _helion_slot_names(config_gen: Any) -> list[str]:

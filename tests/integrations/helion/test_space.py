@@ -24,14 +24,14 @@ def bound(request: pytest.FixtureRequest) -> Iterator[Any]:
 def test_all_that_it_hands_out_is_normalised_distinct_and_taken_by_helion(bound: Any) -> None:
     space = space_of(bound, seeds=seeds_of(bound))
     rng = np.random.default_rng(1)
-    sampled = space.sample(150)
-    assert len(set(sampled)) == 150
-    near = [n for home in sampled[:3] for kind in ("hamming", "adjacent")
+    sampled = space.sample(90)
+    assert len(set(sampled)) == 90
+    near = [n for home in sampled[:2] for kind in ("hamming", "adjacent")
             for n in space.neighbors(home, kind)]  # fmt: skip
-    repaired = [space.repair(rng.uniform(-3, 12, len(space.names))) for _ in range(50)]
+    repaired = [space.repair(rng.uniform(-3, 12, len(space.names))) for _ in range(40)]
     everything = list(dict.fromkeys([*sampled, *near, *repaired, *map(tuple, space.pool(60))]))
     configs = [config_of(space, indices) for indices in everything]
-    assert len(everything) > 250
+    assert len(everything) > 180
     assert len(set(configs)) == len(everything)  # two index tuples are never the same to Helion
     for indices, config in zip(everything, configs, strict=True):
         assert space.canonical(indices) == indices

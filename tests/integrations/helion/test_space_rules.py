@@ -196,5 +196,7 @@ def test_the_pool_keeps_its_random_part_and_moves_with_the_best(matmul: Any) -> 
     after = {tuple(row) for row in space.pool(100).tolist()}
     near = set(space.neighbors(leader))
     assert len(after) == 100
+    assert len(space.pool(10)) == 10
+    assert {tuple(row) for row in space.pool(100).tolist()} == after
     assert len(after & before) >= 40
     assert len(after & near) >= 40
