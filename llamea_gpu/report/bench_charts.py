@@ -13,18 +13,16 @@ import numpy as np
 
 from llamea_gpu.bench.findings import (
     CURVE_POINTS,
-    Comparison,
-    Interval,
     Ranks,
-    Reach,
     SpaceStanding,
     Standing,
 )
-from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
-from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.measures import first_hit
 from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.report.bench_tables import standings_table
 from llamea_gpu.report.charts import (
     DASHES,
+    LEGEND,
     Chart,
     Table,
     axis,
@@ -35,11 +33,9 @@ from llamea_gpu.report.charts import (
     number,
     share,
     short_names,
-    signed,
 )
 
 SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legend shows them
-_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
 def ranking(standings: Sequence[Standing]) -> Chart:
@@ -72,7 +68,7 @@ def ranking(standings: Sequence[Standing]) -> Chart:
             x=axis("P", zeroline=True, zerolinecolor="@muted"),
             y=axis("", type="category", categoryarray=names, showgrid=False),
             height=130 + 32 * len(names),
-            legend=_LEGEND,
+            legend=LEGEND,
         ),
         table=standings_table(standings),
         wide=True,
@@ -109,32 +105,6 @@ def _interval_bar(
     }
 
 
-def between(interval: Interval | None) -> str:
-    """``[low, high]``, or a dash."""
-    return "–" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
-
-
-def standings_table(standings: Sequence[Standing]) -> Table:
-    """Everything about each searcher over all spaces."""
-    lotteries = any(s.p_without_lotteries is not None for s in standings)
-    columns = ["searcher", "places", "P", "95 %, these spaces", "95 %, spaces like these"]
-    columns += ["P without lotteries"] if lotteries else []
-    columns += [f"within {percent} %" for percent in TARGETS_PERCENT]
-    columns += ["runs", "failed runs"]
-    rows = []
-    for s in standings:
-        places = f"{s.place_best}" + (f"–{s.place_worst}" if s.place_worst > s.place_best else "")
-        row = [s.searcher, places, number(s.p), between(s.interval), between(s.interval_spaces)]
-        row += [number(s.p_without_lotteries)] if lotteries else []
-        row += [_reached(s.reaches, percent) for percent in TARGETS_PERCENT]
-        rows.append((*row, str(s.runs), str(s.failed_runs)))
-    return Table("Standings", tuple(columns), tuple(rows))
-
-
-def _reached(reaches: Sequence[Reach], percent: int) -> str:
-    return next((share(reach.share) for reach in reaches if reach.percent == percent), "–")
-
-
 def convergence(
     key: str,
     title: str,
@@ -150,21 +120,9 @@ def convergence(
         visible: object = True if place < SHOWN_SERIES else "legendonly"
         low, curve, high = found.curve_low, found.curve, found.curve_high
         if low is not None and high is not None:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": [*x, *reversed(x)],
-                    "y": _rounded([*high, *reversed(low)]),
-                    "fill": "toself",
-                    "fillcolor": f"{colour(place)}/{18 if len(curves) < 4 else 9}",
-                    "line": {"width": 0},
-                    "legendgroup": str(place),
-                    "showlegend": False,
-                    "visible": visible,
-                    "hoverinfo": "skip",
-                }
-            )
+            fill = f"{colour(place)}/{18 if len(curves) < 4 else 9}"
+            group = {"legendgroup": str(place), "visible": visible}
+            traces.append({**_band(x, low, high, fill), **group})
         traces.append(
             {
                 "type": "scatter",
@@ -193,7 +151,7 @@ def convergence(
             x=axis(x_title),
             y=axis("P", zeroline=True, zerolinecolor="@muted", range=_shown_range(curves)),
             height=420,
-            legend=_LEGEND,
+            legend=LEGEND,
             hovermode="x unified",
         ),
         table=Table(
@@ -203,6 +161,22 @@ def convergence(
         ),
         wide=True,
     )
+
+
+def _band(
+    x: Sequence[float], low: Sequence[float], high: Sequence[float], fill: str
+) -> dict[str, object]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*x, *reversed(x)],
+        "y": _rounded([*high, *reversed(low)]),
+        "fill": "toself",
+        "fillcolor": fill,
+        "line": {"width": 0},
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
 
 
 def _shown_range(curves: Sequence[tuple[str, Standing | SpaceStanding]]) -> list[float]:
@@ -301,7 +275,7 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
             traces,
             x=axis("share of the budget (simulated time)", tickformat=".0%"),
             y=axis("share of runs", tickformat=".0%", range=[-0.02, 1.02]),
-            legend=_LEGEND,
+            legend=LEGEND,
             hovermode="x unified",
         ),
         table=Table(
@@ -360,73 +334,4 @@ def mean_ranks(ranks: Ranks) -> Chart:
             height=120 + 30 * len(names),
             shapes=shapes,
         ),
-    )
-
-
-def comparisons_table(comparisons: Sequence[Comparison]) -> Table:
-    """Every pair."""
-    return Table(
-        caption="Every pair; a verdict is only given where the interval allows one",
-        columns=(
-            *("better", "worse", "difference of P", "95 %, these spaces"),
-            *("95 %, spaces like these", "spaces won–lost–tied"),
-            *("p (Holm)", "Wilcoxon p (Holm)", "A", "verdict"),
-        ),
-        rows=tuple(
-            (
-                c.first,
-                c.second,
-                signed(c.difference),
-                between(c.interval),
-                between(c.interval_spaces),
-                f"{c.wins}–{c.losses}–{c.ties}",
-                "–" if c.p_holm is None else f"{c.p_holm:.3g}",
-                "–" if c.wilcoxon_holm is None else f"{c.wilcoxon_holm:.3g}",
-                number(c.effect, 2),
-                _verdict(c),
-            )
-            for c in comparisons
-        ),
-        text=frozenset({0, 1, 9}),
-    )
-
-
-def _verdict(comparison: Comparison) -> str:
-    if comparison.decided:
-        return "decided"
-    if comparison.repeats_needed is None:
-        return "open"
-    return f"open; about {comparison.repeats_needed} repeats would decide"
-
-
-def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
-    """All searchers on one space."""
-    rows = []
-    for standing in standings:
-        s = next(found for found in standing.spaces if found.space == space.name)
-        reach = {r.percent: r for r in s.reaches}
-        medians = [reach[p].median_evaluations if p in reach else None for p in TARGETS_PERCENT]
-        rows.append(
-            (
-                standing.searcher,
-                number(s.p),
-                between(s.interval),
-                *(_reached(s.reaches, percent) for percent in TARGETS_PERCENT),
-                *(number(value, 1) for value in medians),
-                share(s.regret),
-                number(s.evaluations, 1),
-                share(s.failure_share),
-                share(s.revisit_share),
-                number(s.cpu_s, 2),
-            )
-        )
-    return Table(
-        f"Searchers on {space.name}",
-        (
-            *("searcher", "P", "95 %"),
-            *(f"within {percent} %" for percent in TARGETS_PERCENT),
-            *(f"evaluations to {percent} %" for percent in TARGETS_PERCENT),
-            *("final regret", "evaluations", "failures", "revisits", "own CPU s"),
-        ),
-        tuple(rows),
     )

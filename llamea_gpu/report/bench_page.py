@@ -13,14 +13,13 @@ from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.errors import BenchError
 from llamea_gpu.report.bench_charts import (
-    comparisons_table,
     convergence,
     heat_map,
     mean_ranks,
     ranking,
     reached_by_time,
-    space_table,
 )
+from llamea_gpu.report.bench_tables import comparisons_table, space_table
 from llamea_gpu.report.charts import (
     Block,
     Box,

@@ -20,7 +20,9 @@ OPERATORS = ("new", "refine", "explore", "crossover", "simplify", "diff-edit", "
 # Dashes and symbols repeat at another pace than the eight colours: no series is told by hue alone.
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon")
+PATTERNS = ("", "/", "x", ".", "-", "\\", "+", "|")
 COLOURS = 8
+LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,18 @@ def figure(
 def colour(place: int) -> str:
     """The token of series number ``place``, from 0."""
     return f"@s{place % COLOURS + 1}"
+
+
+def operator_bar(name: str) -> dict[str, Any]:
+    """How an operator's bars are filled, the same in every chart."""
+    place = OPERATORS.index(name) if name in OPERATORS else len(OPERATORS)
+    pattern = {
+        "shape": PATTERNS[place % len(PATTERNS)],
+        "solidity": 0.3,
+        "fgcolor": "@paper",
+        "fillmode": "overlay",
+    }
+    return {"color": colour(place), "pattern": pattern}
 
 
 def operator_style(name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Figures as files, for papers: PNG and SVG by Matplotlib, one column wide, the same every time.
 
 The palette is Okabe and Ito's, and series differ in dash and mark as well. Text in SVG stays text.
-The page's charts are in ``run_charts`` and ``bench_charts``; these are the ones worth printing.
+These are the charts of a page that are worth printing; its own are in the modules ``*_charts``.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ def _progress(axes: Any, run: Run) -> None:
         label="candidates ± s.e.",
     )
     axes.step(slots, best, where="post", color=_PALETTE[0], label="best so far")
-    seeds = [c.p for c in run.seeds if c.p is not None]
-    if seeds:
-        axes.axhline(max(seeds), color=_PALETTE[1], linestyle="--", label="best seed program")
+    seed = run.highest_seed
+    if seed is not None:
+        axes.axhline(seed.p, color=_PALETTE[1], linestyle="--", label="best seed program")
     axes.set(xlabel="candidate", ylabel="P")
     axes.legend()
 

@@ -69,6 +69,12 @@ class Run:
         return tuple(c for c in self.population.candidates if c.slot < 0)
 
     @property
+    def highest_seed(self) -> Candidate | None:
+        """The seed program of the highest P."""
+        scored = [c for c in self.seeds if c.p is not None]
+        return max(scored, key=lambda c: c.p or 0.0, default=None)
+
+    @property
     def priced(self) -> bool:
         """Whether every call has a price, so that dollars tell the whole cost."""
         return bool(self.spending) and all(item.usd is not None for item in self.spending)

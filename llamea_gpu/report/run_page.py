@@ -7,6 +7,8 @@ from dataclasses import replace
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.report.behaviour import behaviour
+from llamea_gpu.report.behaviour_charts import behaviour_map, novelty_chart
+from llamea_gpu.report.candidate_text import status_text
 from llamea_gpu.report.charts import (
     Block,
     Box,
@@ -22,22 +24,12 @@ from llamea_gpu.report.charts import (
     score,
     signed,
 )
+from llamea_gpu.report.cost_charts import cost_chart, cost_sentence, cost_table
 from llamea_gpu.report.details import run_details
+from llamea_gpu.report.progress_charts import progress, progress_by_cost
 from llamea_gpu.report.run import Run
-from llamea_gpu.report.run_charts import (
-    behaviour_map,
-    cost_chart,
-    cost_sentence,
-    cost_table,
-    failure_chart,
-    gains,
-    novelty_chart,
-    progress,
-    progress_by_cost,
-    status_text,
-    yield_table,
-)
 from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
+from llamea_gpu.report.yield_charts import failure_chart, gains, yield_table
 from llamea_gpu.report.yields import last_line, model_yields, operator_yields, steps
 
 BEHAVIOUR = (

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
-from llamea_gpu.report.charts import Chart, Figure, axis, count, figure, label, number
+from llamea_gpu.report.candidate_text import hover
+from llamea_gpu.report.charts import LEGEND, Chart, Figure, axis, count, figure, label, number
 from llamea_gpu.report.run import Run
-from llamea_gpu.report.run_charts import hover
 
 # Below this P marks are drawn at it: one hopeless program must not flatten all the others.
 LOWEST_SHOWN_P = -0.5
@@ -78,7 +78,7 @@ _LAYOUT: dict[str, Any] = {
     "height": 460,
     "hovermode": "closest",
     "dragmode": "pan",
-    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+    "legend": LEGEND,
     "coloraxis": {
         "colorscale": "@sequential",
         "colorbar": {"title": {"text": "P"}, "thickness": 12, "outlinewidth": 0},

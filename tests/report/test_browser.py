@@ -374,7 +374,9 @@ def test_nothing_that_a_model_wrote_runs(chromium, tmp_path: Path) -> None:
         assert_harmless(tab)
         # It is shown, though, as the text that it is.
         open_tab(tab, "Candidates")
-        assert HOSTILE in tab.locator("#candidates-section").inner_text()
+        table = tab.locator("#candidates-section").inner_text()
+        assert f"failed: {HOSTILE}" in table
+        assert "&lt;" not in table
         assert "49" not in tab.locator("#candidates-section td.text").first.inner_text()
 
 

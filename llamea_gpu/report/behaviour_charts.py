@@ -1,0 +1,121 @@
+"""The map of behaviour and the diversity over a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llamea_gpu.report.behaviour import Behaviour
+from llamea_gpu.report.candidate_text import hover
+from llamea_gpu.report.charts import (
+    LEGEND,
+    OPERATORS,
+    Chart,
+    Table,
+    axis,
+    figure,
+    label,
+    number,
+    operator_style,
+)
+
+
+def behaviour_map(found: Behaviour) -> Chart:
+    """Candidates in the plane, near each other when they visit the same configurations."""
+    traces = []
+    names = ("seed", *OPERATORS)
+    own = ["seed" if c.slot < 0 else c.operator for c in found.candidates]
+    present = [n for n in names if n in own] + sorted(set(own) - set(names))
+    for name in present:
+        tone, symbol = ("@muted", "x") if name == "seed" else operator_style(name)
+        here = [i for i, operator in enumerate(own) if operator == name]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": label("seed program" if name == "seed" else name),
+                "x": found.place[here, 0].tolist(),
+                "y": found.place[here, 1].tolist(),
+                "marker": {
+                    "color": tone,
+                    "symbol": symbol,
+                    "size": [6 + 8 * max(0.0, found.candidates[i].p or 0.0) for i in here],
+                    "opacity": 0.85,
+                    "line": {"width": 1, "color": "@paper"},
+                },
+                "hovertext": [hover(found.candidates[i]) for i in here],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "customdata": [found.candidates[i].slot for i in here],
+            }
+        )
+    return Chart(
+        key="behaviour-map",
+        title="Map of behaviour",
+        summary=f"Candidates that visit the same configurations lie close together; larger marks "
+        f"have a higher P. The two axes hold {100 * found.explained:.0f} % of the spread, so "
+        f"distances are approximate.",
+        figure=figure(
+            traces,
+            x=axis("first axis of classical scaling", showticklabels=False),
+            y=axis("second axis", showticklabels=False, scaleanchor="x"),
+            height=440,
+            legend=LEGEND,
+            hovermode="closest",
+        ),
+        table=_behaviour_table(found),
+    )
+
+
+def novelty_chart(found: Behaviour) -> Chart:
+    """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
+    written = [i for i, c in enumerate(found.candidates) if c.slot >= 0]
+    slots = [found.candidates[i].slot for i in written]
+    lines = (
+        ("to the nearest earlier candidate", found.novelty, "markers", "@s1", "solid"),
+        ("mean within the elite", found.elite_spread, "lines", "@s2", "solid"),
+    )
+    spread = [float(v) for v in found.elite_spread[written] if np.isfinite(v)]
+    sentence = (
+        f"The elite's members are {spread[0]:.2f} apart on average when the first candidate is "
+        f"settled, and {spread[-1]:.2f} at the end"
+        if spread
+        else "The elite has had no two members yet"
+    )
+    return Chart(
+        key="novelty",
+        title="Diversity over the run",
+        summary=sentence + " (0: the same visits; 1: none in common).",
+        figure=figure(
+            [
+                {
+                    "type": "scatter",
+                    "mode": mode,
+                    "name": name,
+                    "x": slots,
+                    "y": [float(v) for v in values[written]],
+                    "line": {"color": tone, "dash": dash, "width": 2, "shape": "hv"},
+                    "marker": {"color": tone, "size": 7},
+                    "customdata": slots,
+                    "hovertemplate": "#%{x}: %{y:.3f}<extra></extra>",
+                }
+                for name, values, mode, tone, dash in lines
+            ],
+            x=axis("candidate"),
+            y=axis("Hellinger distance of visits", rangemode="tozero"),
+            legend=LEGEND,
+        ),
+    )
+
+
+def _behaviour_table(found: Behaviour) -> Table:
+    rows = []
+    for i, candidate in enumerate(found.candidates):
+        earlier = found.distance[i, :i]
+        nearest = found.candidates[int(np.argmin(earlier))].identifier if i else "–"
+        novelty = float(found.novelty[i])
+        rows.append((candidate.identifier, nearest, number(novelty), number(candidate.p)))
+    return Table(
+        caption="Behaviour of the candidates that were run",
+        columns=("candidate", "nearest earlier", "distance to it", "P"),
+        rows=tuple(rows),
+        text=frozenset({0, 1}),
+    )
