@@ -8,16 +8,18 @@ they compute with costs. Where several configurations compile side by side, diff
 hands over whole generations.
 
 The limits on iterations and evaluations are lifted (``direct``: 20,000 of either): the budget ends
-a run. A search that considers itself converged is begun again, with new random numbers. Every other
-default is scipy's own, and can be set: ``scipy:differential_evolution?popsize=4``. The local search
-of dual annealing asks again for the configuration it is at (differences of 1e-8 are none here),
-which is free, and ends at once. ``direct`` draws no random numbers: its repeats are all the same.
+a run. A search that considers itself converged, or asks 2,000 times in a row for what was measured
+before, is begun again with new random numbers. Every other default is scipy's own, and can be set:
+``scipy:differential_evolution?popsize=4``. The local search of dual annealing asks again for the
+configuration it is at (differences of 1e-8 are none here), which is free, and ends at once.
+``direct`` draws no random numbers: its repeats are all the same, and it is not begun again.
 
 It only reads specs; scipy is imported where a search runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -46,6 +48,7 @@ _DEFAULTS: dict[str, dict[str, Setting]] = {
     "direct": {"eps": 1e-4, "locally_biased": True},
 }
 _UNLIMITED = 10**9
+_STUCK_AFTER = 2_000  # asks that bring nothing new
 _DIRECT_LIMIT = 20_000  # it allocates for all of them
 _COST_BEFORE_ANY = 1000.0
 
@@ -75,6 +78,10 @@ class _EverythingSeen(BaseException):
     """There is no configuration left to measure."""
 
 
+class _NothingNew(BaseException):
+    """A search keeps asking for what was measured."""
+
+
 class ScipySearch:
     """One of the methods under the contract."""
 
@@ -93,11 +100,13 @@ class ScipySearch:
         try:
             if not objective.varying:
                 objective.of_many([np.empty(0)])
-            search(objective, rng, self._settings)
-            while self._method != "direct":  # which would only repeat itself
-                search(objective, rng, self._settings)
+            while True:
+                with contextlib.suppress(_NothingNew):
+                    search(objective, rng, self._settings)
+                if self._method == "direct":  # it would only repeat itself
+                    return
         except _EverythingSeen:
-            pass
+            return
 
 
 class _Objective:
@@ -107,6 +116,7 @@ class _Objective:
         self._evaluate = evaluate
         self._space = space
         self._seen: set[Configuration] = set()
+        self._in_vain = 0
         self._worst_ms: float | None = None
         self.varying = [j for j, count in enumerate(space.cardinalities) if count > 1]
         self.last_index = np.array([space.cardinalities[j] - 1 for j in self.varying])
@@ -120,9 +130,14 @@ class _Objective:
         """Costs of several, measured together."""
         configurations = [self._configuration(point) for point in points]
         costs = self._evaluate(configurations)
+        known = len(self._seen)
         self._seen.update(configurations)
         if len(self._seen) == self._space.size:
             raise _EverythingSeen
+        self._in_vain = 0 if len(self._seen) > known else self._in_vain + len(configurations)
+        if self._in_vain > _STUCK_AFTER:
+            self._in_vain = 0
+            raise _NothingNew
         worked = [cost for cost in costs if np.isfinite(cost)]
         if worked:
             self._worst_ms = max(self._worst_ms or 0.0, *worked)

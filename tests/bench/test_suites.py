@@ -1,0 +1,68 @@
+"""Which spaces a name, a pattern or a suite stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.recordings import small_recording
+
+from llamea_gpu.bench.suites import load_patterns, load_suite, suites
+from llamea_gpu.errors import BenchError, UnknownSpaceError
+from llamea_gpu.spaces.formats import export_recording
+
+
+def names(recordings: list[object]) -> list[str]:
+    return [recording.info.name for recording in recordings]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    for place in ("convolution_milo/A100_T4", "gemm_milo/W7800_T4", "gemm_milo/RTX_T4"):
+        file = tmp_path / "cachefiles" / f"{place}.json.gz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        export_recording(small_recording(place), file, "t4")
+    return tmp_path
+
+
+def test_what_ships_is_there() -> None:
+    assert {"quick", "train", "validation", "test", "hub"} <= set(suites())
+    assert len(load_suite("quick")) == 4
+    assert len(load_suite("train")) == 4
+
+
+def test_the_hub_is_what_the_search_path_has_of_it(hub: Path) -> None:
+    found = load_suite("hub", (hub,))
+    assert len(found) == 2
+    assert {"A100" in r.info.name or "W7800" in r.info.name for r in found} == {True}
+
+
+def test_without_the_hub_it_is_said_where_to_get_it() -> None:
+    with pytest.raises(BenchError, match=r"github\.com/AutoTuningAssociation/benchmark_hub"):
+        load_suite("hub")
+
+
+def test_an_unknown_suite_names_those_there_are() -> None:
+    with pytest.raises(BenchError, match="one of train, validation"):
+        load_suite("hubb")
+
+
+def test_patterns_names_and_splits_mix_and_nothing_comes_twice() -> None:
+    found = names(load_patterns(["matmul*", "validation", "softmax-4096x4096"]))
+    assert sorted(found[:2]) == ["matmul-2048", "matmul_gelu-2048x8192"]
+    assert len(found) == len(set(found)) == 5
+
+
+def test_a_pattern_without_a_match_is_an_error() -> None:
+    with pytest.raises(UnknownSpaceError, match="'zz\\*' matches none"):
+        load_patterns(["matmul*", "zz*"])
+    with pytest.raises(UnknownSpaceError, match="matmul-2048"):
+        load_patterns(["matmul-2084"])
+
+
+def test_a_benchs_own_files_are_no_spaces(tmp_path: Path) -> None:
+    from llamea_gpu.spaces.catalogue import list_spaces
+
+    for name in ("bench.json", "bench.jsonl", "bench.parquet"):
+        (tmp_path / name).write_text("{}")
+    assert not [entry for entry in list_spaces((tmp_path,)) if "bench" in entry.name]
