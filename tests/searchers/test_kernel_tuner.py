@@ -394,6 +394,7 @@ def test_a_batch_is_cut_off_where_the_budget_ends() -> None:
     trace = evaluate.evaluator.trace(outcome="budget", seed=1)
     assert trace.rows.tolist() == list(range(trace.rows.size))
     assert 5 < trace.rows.size < 20
+    assert trace.asks == trace.rows.size
 
 
 def test_the_search_ends_when_everything_is_visited() -> None:

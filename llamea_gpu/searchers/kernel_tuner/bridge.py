@@ -49,17 +49,13 @@ class ContractBudget(util.TuningBudget):  # type: ignore[misc]
     def __init__(self, evaluate: Evaluate, max_fevals: int) -> None:
         super().__init__(time_limit=None, max_fevals=max_fevals)
         self._evaluate = evaluate
-        self._refused = False
+        self.is_refused = False  # evaluate has said that the budget is used up
         self._announced = False
 
     @property
     def is_spent(self) -> bool:
         """Whether the contract's budget is used up."""
-        return self._refused or self._evaluate.spent >= 1.0
-
-    def refuse(self) -> None:
-        """``evaluate`` has said that the budget is used up."""
-        self._refused = True
+        return self.is_refused or self._evaluate.spent >= 1.0
 
     def get_time_spent(self) -> timedelta:
         """None: results must not depend on the host's clock."""
@@ -137,6 +133,8 @@ class ContractRunner(Runner):  # type: ignore[misc]
         Raises:
             BudgetExhausted: always, then.
         """
+        if self._budget.is_refused:
+            raise BudgetExhausted
         if not self._budget.is_spent:
             return
         for row, position in enumerate(self._searchspace.positions):
@@ -163,7 +161,7 @@ class ContractRunner(Runner):  # type: ignore[misc]
                 zip(wanted, self._evaluate([positions[row] for row in wanted]), strict=True)
             )
         except BudgetExhausted:
-            self._budget.refuse()
+            self._budget.is_refused = True
             return [None] * len(configs)
         fresh = costs.keys() - self._visited
         self._visited |= fresh

@@ -75,12 +75,12 @@ class ListedSearchspace(Searchspace):  # type: ignore[misc]
 
     def get_random_sample_indices(self, num_samples: int) -> npt.NDArray[np.intp]:
         """As in the class, but for `begin_with`."""
+        drawn: npt.NDArray[np.intp] = super().get_random_sample_indices(num_samples)
         if not self._leaders:
-            return super().get_random_sample_indices(num_samples)
+            return drawn
         served = self._leaders[:num_samples]
         del self._leaders[:num_samples]
-        drawn = super().get_random_sample_indices(num_samples).tolist()
-        others = [row for row in drawn if row not in served]
+        others = [row for row in drawn.tolist() if row not in served]
         return np.array([*served, *others][:num_samples])
 
     def get_neighbors_indices_no_cache(
