@@ -16,6 +16,7 @@ It only reads specs; Optuna is imported where a search runs.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,6 +92,10 @@ class OptunaSearch:
         parameters = _distributions(space)
         seen: set[Configuration] = set()
         in_vain = 0
+        measured: Sequence[Configuration] = getattr(space, "measured", ())
+        for config, cost in zip(measured, evaluate(measured), strict=True):
+            _tell(study, parameters, config, cost)
+            seen.add(config)
         while len(seen) != space.size:
             trials = [study.ask(parameters) for _ in range(evaluate.parallel)]
             suggested = [_configuration(space, trial.params) for trial in trials]
@@ -139,10 +144,20 @@ def _tell_new(
     seen: set[Configuration],
 ) -> None:
     """Measure a configuration that is in nobody's memory, and let the study know."""
-    import optuna
-
     new = next(config for config in space.sample(len(seen) + 1) if config not in seen)
     (cost,) = evaluate([new])
     seen.add(new)
-    params = {name: new[int(name)] for name in parameters}
+    _tell(study, parameters, new, cost)
+
+
+def _tell(
+    study: optuna.Study,
+    parameters: dict[str, optuna.distributions.BaseDistribution],
+    config: Configuration,
+    cost: float,
+) -> None:
+    """Let the study know of a measurement that it did not suggest."""
+    import optuna
+
+    params = {name: config[int(name)] for name in parameters}
     study.add_trial(optuna.trial.create_trial(params=params, distributions=parameters, value=cost))

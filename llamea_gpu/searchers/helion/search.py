@@ -16,7 +16,7 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from helion.autotuner import search_algorithms
 from helion.autotuner.base_search import BaseSearch
 from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
+from helion.autotuner.pattern_search import InitialPopulationStrategy
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.contract import Configuration, Evaluate, Space
@@ -100,8 +101,15 @@ class HelionSearch:
                 autotune_log_level=logging.CRITICAL + 1,
                 autotune_progress_bar=False,
             )
-            arguments = route.arguments(space) if self._model else ()
-            self._class(kernel, arguments, **self._arguments(kernel)).autotune(skip_cache=True)
+            tensors = route.arguments(space) if self._model else ()
+            arguments = self._arguments(kernel)
+            measured = getattr(space, "measured", ())
+            if measured:
+                arguments |= self._beginning(arguments)
+            search = self._class(kernel, tensors, **arguments)
+            if measured and hasattr(search, "set_best_available_seed_configs"):
+                search.set_best_available_seed_configs([*map(tunables.config, measured)])
+            search.autotune(skip_cache=True)
 
     def _first(self, space: Space) -> Configuration:
         if self._start == "random":
@@ -113,6 +121,17 @@ class HelionSearch:
                 "(with categorical values that it holds), but this one does not: use start=random"
             )
         return default
+
+    def _beginning(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin with what is known, as Helion's own second stages do.
+
+        Differential evolution needs a population of its size, so it adds random ones.
+        """
+        known = {
+            "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
+            "best_available_pad_random": "population_size" in arguments,
+        }
+        return {key: value for key, value in known.items() if key in arguments}
 
     def _arguments(self, kernel: Any) -> dict[str, Any]:
         """What the effort profile says, then what the spec says, as far as the class takes it."""

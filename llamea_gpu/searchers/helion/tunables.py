@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from helion import Config
 from helion.autotuner.config_fragment import (
     BlockSizeFragment,
     ConfigSpecFragment,
@@ -43,6 +44,11 @@ class Tunables:
             name: _fragment(name if roles else "", values, values[index])
             for name, values, index in zip(space.names, space.values, start, strict=True)
         }
+
+    def config(self, configuration: Configuration) -> Config:
+        """What ``configuration`` is to Helion."""
+        pairs = zip(self._space.names, self._space.values, configuration, strict=True)
+        return Config(**{name: values[index] for name, values, index in pairs})
 
     def configuration(self, config: Mapping[str, Any]) -> Configuration | None:
         """What ``config``, a ``helion.Config``, is in the space; None when it is not valid."""
