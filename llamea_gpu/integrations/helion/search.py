@@ -83,9 +83,9 @@ class HelionEvaluate:
             HelionBudgetExhausted: the run is over.
         """
         configs = list(configs)
-        self._idle_asks += max(len(configs), 1)
         if self.fault is not None or self._idle_asks > HELION_MOST_IDLE_ASKS:
             raise HelionBudgetExhausted  # what the optimizer caught before may not keep it running
+        self._idle_asks += max(len(configs), 1)
         asked = [self._known(config) for config in configs]
         fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
         if fresh:
@@ -188,7 +188,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             )
         if evaluations is None and seconds is None:
             evaluations = HELION_EVALUATIONS.get(self.settings.autotune_effort, 500)
-        self.evaluations, self.seconds = evaluations, seconds
+        self.evaluations = None if evaluations is None else int(evaluations)
+        self.seconds = seconds
         self.hyperparameters = {**self.defaults, **hyperparameters}
         self.optimizer = type(self).make_optimizer(**self.hyperparameters)
 
@@ -200,6 +201,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         for name, budget in (("evaluations", evaluations), ("seconds", seconds)):
             if budget is not None and not 0 < budget < math.inf:
                 raise ValueError(f"{name} must be positive and finite, but got {budget!r}")
+        if evaluations is not None and evaluations != int(evaluations):
+            raise ValueError(f"evaluations must be a whole number, but got {evaluations!r}")
         unknown = sorted(set(hyperparameters) - set(cls.defaults))
         if unknown:
             raise ValueError(

@@ -91,6 +91,25 @@ def test_helions_cache_keeps_what_was_found(
 
 
 @pytest.mark.usefixtures("formula")
+def test_what_an_interrupted_search_returns_is_not_cached(
+    softmax: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(provider: FormulaProvider) -> None:
+        if len(provider.batches) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("HELION_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("HELION_SKIP_CACHE")
+    made = autotuner("iterated_local_search", evaluations=40)
+    first, second = made(*softmax), made(*softmax)
+    with monkeypatch.context() as once:
+        once.setattr(FormulaProvider, "on_batch", interrupted)
+        assert first.autotune() in first.autotuner.benchmark_provider.batches[0]
+    second.autotune()
+    assert len(second.autotuner.benchmark_provider.seen) == 40
+
+
+@pytest.mark.usefixtures("formula")
 def test_each_of_helions_several_trials_has_a_seed_of_its_own(
     softmax: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

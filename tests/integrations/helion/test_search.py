@@ -289,6 +289,15 @@ def test_a_fault_of_helions_is_raised_even_if_the_optimizer_catches_it(live: Any
         run_search(searching(live, run), Broken)
 
 
+def test_one_huge_batch_is_cut_at_the_budget(live: Any) -> None:
+    def run(evaluate: Any, space: Any, _rng: Any) -> None:
+        evaluate(space.sample(30) * 500)  # 15,000 asks at once
+
+    search = searching(live, run, evaluations=25)
+    run_search(search)
+    assert list(map(len, search.benchmark_provider.batches)) == [25]
+
+
 def again_and_again(evaluate: Any, space: Any, _rng: Any) -> None:
     config = space.sample(1)
     while True:
@@ -364,6 +373,7 @@ def test_a_distributed_kernel_is_refused(live: Any, monkeypatch: pytest.MonkeyPa
     ("options", "problem"),
     [
         ({"evaluations": 0}, "evaluations must be positive"),
+        ({"evaluations": 20.5}, "evaluations must be a whole number"),
         ({"seconds": -1.0}, "seconds must be positive"),
         ({"seconds": math.nan}, "seconds must be positive"),
         ({"speed": 3}, r"among \(start_samples, kick_size, max_kicks\), but got speed"),
