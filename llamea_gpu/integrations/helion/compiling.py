@@ -26,7 +26,7 @@ from typing import Any
 
 from llamea_gpu.errors import LlameaGpuError
 
-_MESSAGE_CHARACTERS = 400
+_HEAD, _TAIL = 100, 300  # characters of a long message
 _names = itertools.count()
 
 
@@ -200,9 +200,11 @@ def _without_storage(value: object) -> object:
 
 
 def _summary(error: BaseException) -> str:
-    """The error's type and last words on one line."""
+    """The error on one line; of a long one its beginning, and its end, which says what is wrong."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text[:_MESSAGE_CHARACTERS]
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    return f"{text[:_HEAD]} ... {text[-_TAIL:]}"
 
 
 def _resources(kernel: Any) -> Resources:

@@ -1,0 +1,97 @@
+"""Stages that behave as their tasks say: they sleep, fail, hang, crash, and leave a trail of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llamea_gpu.errors import RecordingError
+
+FACTS = {
+    "device": "Pretended GPU",
+    "capability": "9.0",
+    "multiprocessors": 132,
+    "cuda": "13.0",
+    "default_ms": 1.5,
+    "reference_ms": 2.5,
+    "relative_error": 0.001,
+}
+
+
+@dataclass(frozen=True)
+class FakeStage:
+    """``kind`` is "compile" or "time"; a task's ``KIND`` entry says what happens there.
+
+    ok, error; hang; crash; crash-once; broken. Everything else a task holds is passed on.
+    """
+
+    kind: str
+    folder: Path
+    seconds: float = 0.0
+    refuses: str = ""
+    device: str = "Pretended GPU"
+    start: str = "ok"
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Mapping[str, Any], Any]]:
+        if self.refuses:
+            raise RecordingError(self.refuses)
+        if self.start == "crash":
+            raise ValueError("no such library")
+        self.note("open", {})
+        yield {**FACTS, "device": self.device}, self.handle
+
+    def handle(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
+        task = {"x": 0, **task}
+        behaviour = task.get(self.kind, "ok")
+        began = time.monotonic()
+        self.note("begin", task)
+        time.sleep(self.seconds)
+        if behaviour == "hang":
+            time.sleep(600)
+        marker = self.folder / f"{self.kind}-{task['x']}.crashed"
+        if behaviour == "crash" or (behaviour == "crash-once" and not marker.exists()):
+            marker.touch()
+            print("last words of a compiler", flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour == "raise":
+            raise ValueError("a bug")
+        self.note("end", task, began=began)
+        if self.kind == "compile":
+            if behaviour == "error":
+                return {"status": "compile_error", "message": "refused", "compile_s": 0.25}
+            source = task.get("code", f"code-{task['x']}")
+            return {"status": "ok", "compile_s": 0.5 + task["x"], "source": source, **task}
+        if behaviour == "error":
+            return {"status": "incorrect", "message": "wrong", "benchmark_s": 0.125}
+        if behaviour == "broken":
+            return {"status": "runtime_error", "message": "illegal access", "broken": True}
+        time_ms = 1.0 + task["x"]
+        quartiles = {"low_ms": time_ms * 0.99, "high_ms": time_ms * 1.01}
+        return {"status": "ok", "time_ms": time_ms, "benchmark_s": 0.25, **quartiles}
+
+    def note(self, event: str, task: Mapping[str, Any], began: float = 0.0) -> None:
+        line = {
+            "kind": self.kind,
+            "event": event,
+            "pid": os.getpid(),
+            "x": task.get("x"),
+            "began": began,
+            "at": time.monotonic(),
+        }
+        with (self.folder / "trail.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def trail(folder: Path) -> list[dict[str, Any]]:
+    """What the stages did, in order."""
+    path = folder / "trail.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
