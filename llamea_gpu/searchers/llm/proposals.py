@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from llamea_gpu.searchers.contract import Configuration, Space
 from llamea_gpu.searchers.llm.layout import Field, Layout, plain
-from llamea_gpu.searchers.llm.reading import Partial, read_values
+from llamea_gpu.searchers.llm.reading import Partial, Reading, read_values
 from llamea_gpu.searchers.llm.values import match_value, shown
 
 _MOST_CHANGED = 2  # parameters by which a repair may move a configuration that is not valid
@@ -79,7 +79,7 @@ def parse_proposals(
     for number, each in enumerate(written, start=1):
         collected.take(number, each)
     if not written:
-        collected.rejected.append(_nothing_found(text, reading.cut_off))
+        collected.rejected.append(_nothing_found(text, reading))
     elif reading.cut_off:
         collected.repaired.append(
             f"the answer was cut off after configuration {len(written)}: write less analysis"
@@ -188,7 +188,7 @@ class _Collected:
         length = len(found.places)
         if not isinstance(value, list):
             notes.append(
-                f"{found.name}: {shown(value)} was taken for each of its {length} elements"
+                f"{found.name}: {shown(value)} was taken for all {length} elements"
             )
             value = [value] * length
         elif len(value) == 1 < length:
@@ -237,12 +237,16 @@ class _Collected:
         return repaired
 
 
-def _nothing_found(text: str, cut_off: bool) -> Rejection:
+def _nothing_found(text: str, reading: Reading) -> Rejection:
     if not text.strip():
         return Rejection("unreadable", "the answer was empty")
-    if cut_off:
+    if reading.cut_off:
         return Rejection(
             "unreadable", "the answer was cut off before its first configuration was complete"
+        )
+    if not reading.values and "{" in text:
+        return Rejection(
+            "unreadable", "the answer could not be read: write JSON, with every value written out"
         )
     return Rejection(
         "no-configs", 'the answer held no configuration: write {"configs": [{...}, ...]}'

@@ -65,13 +65,16 @@ def read_values(text: str) -> Reading:
     text = text[:MAX_ANSWER_CHARS].replace("\r\n", "\n").lstrip("\ufeff")
     if "</think>" in text:
         text = text.rpartition("</think>")[2]
+    elif text.lstrip().startswith("<think>"):
+        return Reading((), cut_off=True)
     fenced = [match[2] for match in _FENCE.finditer(text)]
     for bodies in (fenced, [text]):
         readings = [_scan(body) for body in bodies]
         values = tuple(value for reading in readings for value in reading.values)
+        cut_off = any(reading.cut_off for reading in readings)
         if values:
-            return Reading(values, any(reading.cut_off for reading in readings))
-    return Reading((), bool(re.search(r"[\[{]", text)))
+            break
+    return Reading(values, cut_off)
 
 
 def _scan(text: str) -> Reading:
