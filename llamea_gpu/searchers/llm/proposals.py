@@ -187,9 +187,7 @@ class _Collected:
             return self._read_element(found.places[0], value, indices, notes)
         length = len(found.places)
         if not isinstance(value, list):
-            notes.append(
-                f"{found.name}: {shown(value)} was taken for all {length} elements"
-            )
+            notes.append(f"{found.name}: {shown(value)} was taken for all {length} elements")
             value = [value] * length
         elif len(value) == 1 < length:
             notes.append(f"{found.name}: its one element was taken {length} times")
