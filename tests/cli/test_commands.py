@@ -138,6 +138,45 @@ def test_bench_pairs_searchers(tmp_path: Path) -> None:
     assert found[0]["p"] >= found[1]["p"]
 
 
+def test_bench_keeps_resumes_and_logs(tmp_path: Path) -> None:
+    kept, logs = tmp_path / "kept", tmp_path / "logs"
+    arguments = ("bench", "random_search", "--suite", "quick", "--repeats", 2, "-o", kept)
+    llamea(*arguments, "--ioh", logs)
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "bench.json",
+        "bench.jsonl",
+        "bench.parquet",
+    ]
+    assert len(list(logs.rglob("*.dat"))) == 4
+    table = (kept / "bench.parquet").read_bytes()
+    done = llamea(*arguments)
+    assert (kept / "bench.parquet").read_bytes() == table
+    assert "random_search has the highest P" in done.stdout
+    assert "Fewer than 5 repeats" in done.stdout
+    assert "not empty" in llamea(*arguments, "--ioh", logs, status=2).stderr
+    again = ("bench", "random_search", "--suite", "quick", "--seed", 2, "-o", kept)
+    assert "one group of settings" in llamea(*again, status=2).stderr
+
+
+def test_bench_compares_with_results_from_elsewhere(tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    common = ("--spaces", "softmax*", "--repeats", 5, "--json")
+    llamea("bench", "random_search", *common, "-o", known)
+    done = llamea("bench", "genetic_algorithm", *common, "--baseline-from", known)
+    document = json.loads(done.stdout)
+    assert {s["searcher"] for s in document["analysis"]["standings"]} == {
+        "random_search",
+        "genetic_algorithm",
+    }
+    assert len(document["analysis"]["comparisons"]) == 1
+
+
+def test_bench_takes_one_choice_of_spaces() -> None:
+    done = llamea("bench", "random_search", "--suite", "quick", "--spaces", SPACE, status=2)
+    assert "got both" in done.stderr
+    assert "benchmark_hub" in llamea("bench", "random_search", "--suite", "hub", status=2).stderr
+
+
 def test_doctor_reports_a_verified_level() -> None:
     report = json.loads(llamea("doctor", "--brief", "--json").stdout)
     assert report["level"] in (1, 2, 3)

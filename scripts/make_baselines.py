@@ -1,0 +1,77 @@
+"""Makes the results that ship: the searchers below on every shipped recording.
+
+    python scripts/make_baselines.py [--repeats 25] [--only SEARCHER ...] [-o FOLDER]
+
+It may be killed at any time and goes on where it stopped; with another searcher in the list, or
+more repeats, it adds what is missing. A searcher whose code or library changed since is refused:
+delete the folder and make all of it again. About an hour on two cores.
+
+A space joins when it ships; `llamea-gpu bench SEARCHER --suite validation --baseline` uses the
+result.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.progress import Progress
+
+from llamea_gpu.bench import BenchSettings, make_plan, run_bench
+from llamea_gpu.bench.baseline import SHIPPED
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.runner import Runner
+from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.tasks import build_tasks
+
+SEARCHERS = (
+    "generated_optimizers/runs/h200-first/best.py",
+    "random_search",
+    "iterated_local_search",
+    "genetic_algorithm",
+    "differential_evolution",
+    "simulated_annealing",
+    "scipy:dual_annealing",
+    "scipy:differential_evolution",
+    "optuna:TPESampler",
+    "optuna:CmaEsSampler",
+    "kernel_tuner:genetic_algorithm",
+    "kernel_tuner:diff_evo",
+    "kernel_tuner:adaptive_tabu_greywolf",
+    "helion:LFBOTreeSearch",
+    "helion:PatternSearch",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--only", nargs="+", default=SEARCHERS)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=resource_dir("tuning_spaces") / "baselines" / SHIPPED
+    )
+    arguments = parser.parse_args()
+    tasks = build_tasks([load_space(entry.name) for entry in list_spaces()])
+    searchers = [resolve(spec) for spec in arguments.only]
+    plan = make_plan(searchers, tasks, arguments.repeats, BenchSettings())
+    with Runner.open(workers=arguments.workers) as runner, Progress() as progress:
+        bar = progress.add_task("runs")
+        results = run_bench(
+            plan,
+            searchers,
+            tasks,
+            runner,
+            folder=arguments.output,
+            command=("python", "scripts/make_baselines.py"),
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    (arguments.output / "bench.jsonl").unlink()  # empty: nothing is on its way
+    assert results.analysis is not None
+    for standing in results.analysis.standings:
+        print(f"{standing.searcher}: P {standing.p:.3f}")
+
+
+if __name__ == "__main__":
+    main()
