@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from llamea_gpu.bench.plan import Plan, RunKey
-from llamea_gpu.bench.tables import checked_trace
+from llamea_gpu.bench.tables import checked_trace, kept_error
 from llamea_gpu.errors import BenchError
 from llamea_gpu.tasks import Trace
 
@@ -52,7 +52,7 @@ class Journal:
             **key._asdict(),
             "seed": trace.seed,
             "outcome": trace.outcome,
-            "error": trace.error,
+            "error": kept_error(trace),
             "asks": trace.asks,
             "revisits": trace.revisits,
             "cpu_s": trace.cpu_s,

@@ -137,13 +137,18 @@ def checked_trace(found: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trac
         raise BenchError(str(error)) from error
 
 
+def kept_error(trace: Trace) -> str | None:
+    """What is kept of a run's error: its end."""
+    return trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None
+
+
 def _row(key: RunKey, space: SpaceInfo, trace: Trace) -> dict[str, object]:
     hits = {percent: first_hit(space, trace, percent) for percent in TARGETS_PERCENT}
     return {
         **key._asdict(),
         "seed": trace.seed,
         "outcome": trace.outcome,
-        "error": trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None,
+        "error": kept_error(trace),
         "asks": trace.asks,
         "revisits": trace.revisits,
         "evaluations": int(trace.rows.size),
