@@ -15,7 +15,6 @@ from typing import Any
 from llamea_gpu.errors import RecordingError
 
 FACTS = {
-    "device": "Pretended GPU",
     "capability": "9.0",
     "multiprocessors": 132,
     "cuda": "13.0",
@@ -36,7 +35,6 @@ class FakeStage:
     folder: Path
     seconds: float = 0.0
     refuses: str = ""
-    device: str = "Pretended GPU"
     start: str = "ok"
 
     @contextmanager
@@ -46,7 +44,7 @@ class FakeStage:
         if self.start == "crash":
             raise ValueError("no such library")
         self.note("open", {})
-        yield {**FACTS, "device": self.device}, self.handle
+        yield FACTS, self.handle
 
     def handle(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
         task = {"x": 0, **task}

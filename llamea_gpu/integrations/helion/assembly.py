@@ -39,7 +39,7 @@ def assemble(
     """
     rows = [entry for entry in entries if "point" in entry]
     grid = plan.grid
-    facts = next(entry["facts"] for entry in entries if "facts" in entry)
+    facts = _facts(entries)
     return Recording.from_rows(
         grid.names,
         grid.shown_values(),
@@ -51,7 +51,7 @@ def assemble(
         RecordingInfo(
             name=plan.name,
             kernel=plan.kernel,
-            device=facts["device"],
+            device=plan.device,
             framework=f"helion {plan.versions['helion']}",
             kernel_source=plan.kernel_source,
             arguments=plan.arguments,
@@ -62,6 +62,11 @@ def assemble(
             exhaustive=len(rows) == grid.size,
         ),
     )
+
+
+def _facts(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What the timing processes said, of the last session."""
+    return [entry["facts"] for entry in entries if "facts" in entry][-1]  # type: ignore[no-any-return]
 
 
 def _compile_seconds(rows: Iterable[Mapping[str, Any]]) -> list[float]:
@@ -80,7 +85,7 @@ def _provenance(
     processes: tuple[int, int],
 ) -> dict[str, str]:
     rows = [entry for entry in entries if "point" in entry]
-    facts = next(entry["facts"] for entry in entries if "facts" in entry)
+    facts = _facts(entries)
     clocks = [entry["clocks"] for entry in entries if entry.get("clocks")]
     measured, size = len(rows), plan.grid.size
     compilers, devices = processes
@@ -104,6 +109,7 @@ def _provenance(
         "control_ms": _control(rows, facts["default_ms"]),
         "compile_s": f"cold cache, {compilers} processes side by side",
         "benchmark_s": "load, check and time; the machine code comes from the compiling process",
+        "first_launch_s": _percentiles([row["first_s"] for row in rows if "first_s" in row]),
         "devices": str(devices) if devices > 1 else "",
         "distinct_codes": f"{codes} for {sum('source' in row for row in rows)} points",
         "order": f"random, seed {settings.seed}",
@@ -126,6 +132,14 @@ def _spread(rows: Iterable[Mapping[str, Any]]) -> str:
         f"interquartile range of the launches of one configuration relative to the median: "
         f"median {half:.2%}, 95th percentile {most:.2%}"
     )
+
+
+def _percentiles(seconds: Sequence[float]) -> str:
+    """Of the first launch: a recorder whose timing process compiled again would show here."""
+    if not seconds:
+        return ""
+    half, most = np.percentile(seconds, (50, 95))
+    return f"loading the machine code included: median {half:.3g}, 95th percentile {most:.3g}"
 
 
 def _control(rows: Iterable[Mapping[str, Any]], default_ms: float) -> str:

@@ -80,6 +80,7 @@ class _Pool:
         self._start_s = start_s
         self._logs = [folder / f"{name}-{i}.log" for i in range(len(stages))]
         self.failed_starts = 0
+        self.facts: dict[int, Mapping[str, Any]] = {}  # by the worker's place
         self.workers = [Worker(s, log, start_s) for s, log in zip(stages, self._logs, strict=True)]
 
     def replace(self, worker: Worker) -> None:
@@ -131,14 +132,14 @@ class Pipeline:
             pool.stop()
 
     def facts(self) -> list[Mapping[str, Any]]:
-        """What each timing stage reported, once all are open.
+        """What each timing stage reported, once all are open; waits for that.
 
         Raises:
             RecordingError: one refuses, or does not start.
         """
-        while any(worker.facts is None for worker in self._timing.workers):
-            list(self._step(None))  # no task was given, and none has an outcome
-        return [worker.facts for worker in self._timing.workers if worker.facts is not None]
+        while len(self._timing.facts) < len(self._timing.workers):
+            list(self._step(None))  # no task is under way, and none has an outcome
+        return [facts for _, facts in sorted(self._timing.facts.items())]
 
     def run(self, tasks: Iterable[Task], deadline: float | None = None) -> Iterator[Outcome]:
         """Yield an outcome for each task as it is finished.
@@ -185,6 +186,7 @@ class Pipeline:
             raise RecordingError(content)
         if kind == "ready":
             pool.failed_starts = 0
+            pool.facts.setdefault(pool.workers.index(worker), content)
         elif kind == "died":
             yield from self._died(pool, worker, content)
         else:

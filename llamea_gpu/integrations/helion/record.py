@@ -74,7 +74,8 @@ class RecordingPlan:
     """What a recording measures, and where it comes from; JSON values throughout.
 
     ``default_config`` is the kernel's whole default configuration, on top of which a grid point is
-    one; ``arguments`` has one mapping an argument; ``versions`` those of the libraries.
+    one; ``arguments`` has one mapping an argument; ``versions`` those of the libraries; ``device``
+    is the GPU's name, ``gpu`` identifies the first one to nvidia-smi (empty: not known).
     """
 
     name: str
@@ -84,6 +85,8 @@ class RecordingPlan:
     default_config: Mapping[str, Any]
     grid: Grid
     versions: Mapping[str, str]
+    device: str
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,7 @@ def record_kernel(
         RecordingError: no GPU, a script, grid or journal that does not fit, a default
             configuration that is wrong, or measuring that does not start.
     """
-    count = _gpu_count()
-    devices = settings.devices or tuple(range(count))
-    if max(devices) >= count:
-        raise RecordingError(f"a GPU's number must be below {count}, but got {max(devices)}")
+    devices = _chosen_devices(settings)
     compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
     plan = plan_recording(script, settings)
     with tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as folder:
@@ -153,7 +153,9 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
     Raises:
         RecordingError: no GPU, or a script or grid that does not fit.
     """
-    _gpu_count()
+    import torch
+
+    properties = torch.cuda.get_device_properties(_chosen_devices(settings)[0])
     gpu = FakeArguments()
     case = gpu.load_case(script, settings.shape)
     bound = gpu.bind(case.kernel, case.arguments)
@@ -171,6 +173,8 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
         default_config=default,
         grid=grid,
         versions={name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")},
+        device=properties.name,
+        gpu=f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else "",
     )
 
 
@@ -197,20 +201,20 @@ def measure(
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
         pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits))
-        facts = _common_facts(pipeline.facts())
         journal = stack.enter_context(
-            open_journal(where, _identity(plan, facts, settings, len(compiling)))
+            open_journal(where, _identity(plan, settings, len(compiling)))
         )
-        journal.append({"facts": facts, "clocks": _clocks(facts)})
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
+        journal.append({"clocks": _clocks(plan)})
         for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
             journal.append(_entry(outcome))
             tracker.add(outcome)
-        journal.append({"clocks": _clocks(facts)})
-        recording = None
         complete = tracker.done == plan.grid.size
-        if complete or (settings.partial and tracker.done):
+        if complete or tracker.timed:  # else the timing processes may not have started yet
+            journal.append({"facts": _common_facts(pipeline.facts()), "clocks": _clocks(plan)})
+        recording = None
+        if complete or (settings.partial and any("facts" in entry for entry in journal.entries)):
             recording = assemble(plan, journal.entries, settings, len(compiling), len(timing))
             export_recording(recording, output, "native")
         if complete:
@@ -231,7 +235,8 @@ def journal_path(output: Path) -> Path:
     return output.with_name(output.name + ".journal")
 
 
-def _gpu_count() -> int:
+def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
+    """Indices of the GPUs to use."""
     try:
         import helion  # noqa: F401 - only whether it is there
         import torch
@@ -246,21 +251,25 @@ def _gpu_count() -> int:
             "recording needs a CUDA GPU, but torch finds none: run it where one is; "
             "'llamea-gpu spaces describe-helion' works without"
         )
-    return count
+    devices = settings.devices or tuple(range(count))
+    if not all(0 <= device < count for device in devices):
+        raise RecordingError(f"GPUs are numbered 0 to {count - 1} here, but got {devices}")
+    kinds = {torch.cuda.get_device_name(device) for device in devices}
+    if len(kinds) > 1:
+        raise RecordingError(
+            f"GPUs that share a recording must be of one kind, but there are "
+            f"{', '.join(sorted(kinds))}: choose some"
+        )
+    return devices
 
 
 def _common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    if any(other["device"] != found[0]["device"] for other in found):
-        raise RecordingError(
-            f"GPUs that share a recording must be of one kind, but there are "
-            f"{', '.join(sorted({str(facts['device']) for facts in found}))}: choose some"
-        )
-    return dict(found[0])
+    """The first GPU's; times of default and reference as medians over all GPUs."""
+    times = ("default_ms", "reference_ms")
+    return {**found[0], **{key: float(np.median([f[key] for f in found])) for key in times}}
 
 
-def _identity(
-    plan: RecordingPlan, facts: Mapping[str, Any], settings: RecordSettings, compilers: int
-) -> dict[str, Any]:
+def _identity(plan: RecordingPlan, settings: RecordSettings, compilers: int) -> dict[str, Any]:
     """What must be the same for a recording to continue."""
     return {
         "journal": 1,
@@ -270,15 +279,15 @@ def _identity(
         "default_config": plan.default_config,
         "grid": hashlib.sha256(plan.grid.to_toml().encode()).hexdigest(),
         "versions": plan.versions,
-        "device": facts["device"],
+        "device": plan.device,
         "compilers": compilers,
         "compile_timeout_s": settings.compile_timeout_s,
         "timing_timeout_s": settings.timing_timeout_s,
     }
 
 
-def _clocks(facts: Mapping[str, Any]) -> dict[str, str]:
-    return gpu_facts(str(facts["uuid"])) if "uuid" in facts else {}
+def _clocks(plan: RecordingPlan) -> dict[str, str]:
+    return gpu_facts(plan.gpu) if plan.gpu else {}
 
 
 def _tasks(plan: RecordingPlan, journal: Journal, seed: int) -> Iterable[Task]:
@@ -294,13 +303,14 @@ def _tasks(plan: RecordingPlan, journal: Journal, seed: int) -> Iterable[Task]:
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
     """A journal's line."""
-    kept = ("time_ms", "low_ms", "high_ms", "launches", "control_ms", "source", "message")
+    kept = ("time_ms", "low_ms", "high_ms", "launches", "first_s", "control_ms")
+    texts = ("source", "message")
     return {
         "point": outcome.point,
         "status": outcome.status,
         "compile_s": round(outcome.compile_s, 6),
         "benchmark_s": round(outcome.benchmark_s, 6),
-        **{key: outcome.details[key] for key in kept if key in outcome.details},
+        **{key: outcome.details[key] for key in (*kept, *texts) if key in outcome.details},
     }
 
 
@@ -311,7 +321,7 @@ class _Tracker:
         self, progress: Callable[[RecordProgress], None], start: float, total: int
     ) -> None:
         self._progress, self._start, self._total = progress, start, total
-        self.done = self.failed = self.measured = 0
+        self.done = self.failed = self.measured = self.timed = 0
         self._first = self._last = 0.0
 
     @property
@@ -331,6 +341,7 @@ class _Tracker:
         self._first = self._first or self._last
         self.done += 1
         self.measured += 1
+        self.timed += outcome.benchmark_s > 0
         self.failed += outcome.status != "ok"
         left_s = None
         if self.measured > 1:

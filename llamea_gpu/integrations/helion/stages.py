@@ -152,8 +152,6 @@ class _Bench:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         case = self._case
         return {
-            "device": properties.name,
-            "uuid": f"GPU-{properties.uuid}",
             "capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "cuda": torch.version.cuda or "",

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from llamea_gpu.cli import app
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.integrations.helion.grid import Grid
+from llamea_gpu.integrations.helion.kernels import find_script
 from llamea_gpu.integrations.helion.record import (
     RecordingPlan,
     RecordOutcome,
@@ -27,7 +28,9 @@ from llamea_gpu.integrations.helion.record import (
     RecordSettings,
     journal_path,
     measure,
+    plan_recording,
 )
+from llamea_gpu.integrations.helion.static import pretend_gpu
 from llamea_gpu.spaces import load_space
 from llamea_gpu.spaces.recording import STATUSES
 
@@ -43,6 +46,7 @@ PLAN = RecordingPlan(
     default_config={"x": 3, "time": "ok", "compile": "ok"},
     grid=GRID,
     versions={"helion": "1.5.1", "torch": "2", "triton": "3"},
+    device="Pretended GPU",
 )
 
 
@@ -172,16 +176,16 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
             record(tmp_path, replace(PLAN, **change))
 
 
-def test_gpus_of_two_kinds_are_refused(tmp_path: Path) -> None:
-    timing = [FakeStage("time", tmp_path), FakeStage("time", tmp_path, device="Another")]
-    with pytest.raises(RecordingError, match="Another, Pretended GPU"):
-        measure(
-            PLAN,
-            [FakeStage("compile", tmp_path)],
-            timing,
-            tmp_path / "out.parquet",
-            RecordSettings(),
-        )
+def test_gpus_of_two_kinds_and_gpus_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu("H200"):
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+        monkeypatch.setattr("torch.cuda.get_device_name", lambda i: ("H200", "H100")[i])
+        with pytest.raises(RecordingError, match="one kind, but there are H100, H200"):
+            plan_recording(find_script("row_sum"), RecordSettings())
+        with pytest.raises(RecordingError, match="numbered 0 to 1"):
+            plan_recording(find_script("row_sum"), RecordSettings(devices=(2,)))
 
 
 def test_without_a_gpu_recording_says_so(tmp_path: Path) -> None:
