@@ -15,13 +15,13 @@ from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.cli.record import (
     MaxSeconds,
     Name,
-    Output,
     Seed,
     check_new_output,
     command_line,
     progress_line,
 )
 from llamea_gpu.cli.text import cell
+from llamea_gpu.errors import SpaceError
 
 if TYPE_CHECKING:
     from llamea_gpu.integrations.helion.static import StaticReport
@@ -46,7 +46,9 @@ class Gpu(str, Enum):
 
 def record_helion(
     script: Script,
-    output: Output,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Native file to write.")
+    ] = None,
     grid: Annotated[Path | None, typer.Option(help="Grid file; default: propose one.")] = None,
     auto: Annotated[int, typer.Option(min=2, help="Most points of a proposed grid.")] = 2000,
     save_grid: Annotated[
@@ -81,6 +83,9 @@ def record_helion(
     )
 
     path = find_script(script)
+    written = output or save_grid
+    if written is None:
+        raise SpaceError("a recording needs a file to write: name it with -o")
     settings = RecordSettings(
         grid=grid,
         auto=auto,
@@ -93,7 +98,7 @@ def record_helion(
         max_seconds=max_seconds,
         partial=partial,
         name=name,
-        command=command_line(path, output),
+        command=command_line(path, written),
     )
     if save_grid is not None:
         check_new_output(save_grid)
@@ -101,19 +106,19 @@ def record_helion(
         save_grid.write_text(proposed.to_toml(), encoding="utf-8")
         typer.echo(f"{save_grid}: {proposed.size} points")
         return
-    if not journal_path(output).exists():  # with a journal, the output is a part to be completed
-        check_new_output(output)
+    if not journal_path(written).exists():  # with a journal, it is a part to be completed
+        check_new_output(written)
     with progress_line() as show:
         outcome = record_kernel(
             path,
-            output,
+            written,
             settings,
             lambda p: show(p.done, p.total, p.failed, p.elapsed_s, p.left_s),
         )
     if outcome.recording is not None:
         found = outcome.recording
         typer.echo(
-            f"{output}: {found.info.name}, {found.space.size} configurations, "
+            f"{written}: {found.info.name}, {found.space.size} configurations, "
             f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms, Helion's default "
             f"{found.info.references_ms['helion_default']:.6g} ms"
         )

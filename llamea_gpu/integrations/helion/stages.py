@@ -134,7 +134,6 @@ class _Bench:
         self._case = case
         self._since_control = 0
         bound = case.kernel.bind(case.arguments)
-        self._default_config = dict(bound.config_spec.default_config().config)
         self._default = bound.compile_config(bound.config_spec.default_config())
         given = _copies(case.arguments)
         self._expected = [t.clone() for t in _tensors(self._default(*case.arguments))]
@@ -155,7 +154,6 @@ class _Bench:
             "capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "cuda": torch.version.cuda or "",
-            "torch": torch.__version__,
             "default_ms": time_call(lambda: self._default(*case.arguments))["time_ms"],
             "reference_ms": time_call(lambda: case.reference(*case.arguments))["time_ms"],
             "relative_error": self.error,
