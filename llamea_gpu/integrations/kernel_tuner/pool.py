@@ -26,6 +26,7 @@ from llamea_gpu.integrations.kernel_tuner.worker import WAITING, Order, order_li
 Configuration = tuple[int, ...]
 # A kernel may crash for some configurations; when all do, something else is wrong.
 _MAX_CRASHES_IN_A_ROW = 20
+_DEVICE_ANSWERED = ("ok", "incorrect", "runtime_error")
 _START_S = 600.0
 _READ_BYTES = 1 << 16
 
@@ -151,9 +152,7 @@ class MeasuringPool:
     def __init__(self, script: Path, settings: RecordSettings) -> None:
         self._script = script
         self._settings = settings
-        self._locks = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
         self._processes: list[_Process] = []
-        self._crashes = 0
 
     def __enter__(self) -> MeasuringPool:
         return self
@@ -162,7 +161,6 @@ class MeasuringPool:
         for process in self._processes:
             process.stop()
         self._processes = []
-        self._locks.cleanup()
 
     def start(self) -> Mapping[str, Any]:
         """Start all and return what the first says about space, kernel and device.
@@ -195,12 +193,14 @@ class MeasuringPool:
     ) -> Iterator[dict[str, Any]]:
         """Yield a result for each configuration as it comes, with its value indices.
 
-        After ``deadline`` (of ``time.monotonic``) no further one is begun.
+        After ``deadline`` (of ``time.monotonic``) no further one is begun. A crash is believed once
+        another configuration has run after it: a device that is gone is no fault of a kernel.
 
         Raises:
             RecordingError: twenty crashes in a row, or a process that does not start again.
         """
         waiting = iter(configurations)
+        crashed: list[dict[str, Any]] = []  # since something ran
 
         def hand_out(process: _Process) -> None:
             over = deadline is not None and monotonic() >= deadline
@@ -215,8 +215,18 @@ class MeasuringPool:
         while busy := [p for p in self._processes if p.running is not None]:
             for process, result in self._finished(busy):
                 broken = result.pop("broken")
-                yield {"configuration": process.running, **result}
+                found = {"configuration": process.running, **result}
+                if broken and result["status"] != "timeout":
+                    crashed.append(found)
+                    _refuse_crashes(crashed)
+                else:
+                    if result["status"] in _DEVICE_ANSWERED:
+                        yield from crashed
+                        crashed.clear()
+                    yield found
                 hand_out(self._replaced(process) if broken else process)
+        if next(waiting, None) is None:  # otherwise the next call tries them again
+            yield from crashed
 
     def _finished(self, busy: Sequence[_Process]) -> Iterator[tuple[_Process, dict[str, Any]]]:
         """Wait until something happens; yield what is finished."""
@@ -225,21 +235,11 @@ class MeasuringPool:
             result: dict[str, Any] | None = None
             if process in readable:
                 result = process.hear()
-                if result is not None:
-                    self._count(result)
             elif monotonic() >= process.deadline:
                 limit = f"over {process.order.timeout_s} s"
                 result = {**process.interrupted("timeout", limit), "broken": True}
             if result is not None:
                 yield process, result
-
-    def _count(self, result: Mapping[str, Any]) -> None:
-        self._crashes = self._crashes + 1 if result["broken"] else 0
-        if self._crashes >= _MAX_CRASHES_IN_A_ROW:
-            raise RecordingError(
-                f"a kernel must run for some configurations, but the last {self._crashes} "
-                f"crashed: {result['message']}"
-            )
 
     def _readable(self, processes: Sequence[_Process]) -> list[_Process]:
         """Those with something to read; none when the first deadline passes before that."""
@@ -258,9 +258,29 @@ class MeasuringPool:
     def _order(self, device: int) -> Order:
         return Order(
             script=str(self._script.absolute()),
-            lock=str(Path(self._locks.name) / f"device-{device}"),
+            lock=str(device_lock(device)),
             device=device,
             backend=self._settings.backend,
             iterations=self._settings.iterations,
             timeout_s=self._settings.timeout_s,
         )
+
+
+def _refuse_crashes(crashed: Sequence[Mapping[str, Any]]) -> None:
+    if len(crashed) >= _MAX_CRASHES_IN_A_ROW:
+        raise RecordingError(
+            f"a kernel must run for some configurations, but the last {len(crashed)} crashed: "
+            f"{crashed[-1]['message']}"
+        )
+
+
+def device_lock(device: int) -> Path:
+    """The file that whoever checks or times on this device holds, whichever recorder it is of.
+
+    The same for all recorders of a user, and for what one that was killed has left running.
+    """
+    folder = Path(tempfile.gettempdir()) / f"llamea-gpu-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    number = visible[device].strip() if device < len(visible) else ""
+    return folder / f"device-{number or device}"

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llamea_gpu.errors import RecordingError
 from llamea_gpu.integrations.journal import Journal, open_journal
 from llamea_gpu.integrations.kernel_tuner.assembly import (
     LEFT_OUT,
@@ -37,6 +38,8 @@ from llamea_gpu.integrations.sampling import stratified_rows
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SearchSpace
+
+_HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,9 @@ def record_kernel(
     once the recording is written. Killed at any moment, the same call continues from it.
 
     Raises:
-        RecordingError: the script does not load, no device answers, the kernel fails at once
-            every time, or the journal is of another script, space, device or setting.
+        RecordingError: the script does not load, no device answers, the first 100 configurations
+            (of a smaller space, all) fail, twenty in a row crash, or the journal is of another
+            kernel, space, device or setting.
         SearcherError: Kernel Tuner is not installed.
     """
     start = monotonic()
@@ -96,6 +100,12 @@ def record_kernel(
         for result in pool.measure(left, deadline):
             journal.append(result)
             tracker.add(result)
+            if tracker.hopeless:
+                journal_path.unlink()  # or the next call would go on from these failures
+                raise RecordingError(
+                    f"a kernel must work for some configurations, but all {tracker.failed} so far "
+                    f"failed, the last with {result['status']}: {result['message']}"
+                )
         journal.append({"clocks": _gpu(facts, settings)})
         measured = _measured(journal)
         recording = None
@@ -134,7 +144,7 @@ def _identity(
         "arguments": facts["arguments"],
         "problem_size": facts["problem_size"],
         "verified": facts["verified"],
-        "compiler_options": facts["compiler_options"],
+        "launch": facts["launch"],
         "device": facts["device"],
         "driver": _gpu(facts, settings).get("driver", ""),
         "language": facts["language"],
@@ -179,7 +189,12 @@ class _Tracker:
         self._start = start
         self._pace_from = monotonic()
         self._total = total
-        self._done = self._fresh = self._failed = 0
+        self._done = self._fresh = self._ok = self.failed = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many have failed, and none worked, that the fault is not theirs."""
+        return self._ok == 0 and self.failed >= min(_HOPELESS, self._total)
 
     def resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Count what earlier calls measured."""
@@ -196,7 +211,8 @@ class _Tracker:
     def _count(self, entry: Mapping[str, Any]) -> None:
         if "configuration" in entry:
             self._done += 1
-            self._failed += entry["status"] not in ("ok", LEFT_OUT)
+            self._ok += entry["status"] == "ok"
+            self.failed += entry["status"] not in ("ok", LEFT_OUT)
 
     def _report(self) -> None:
         now, left = monotonic(), self._total - self._done
@@ -204,7 +220,7 @@ class _Tracker:
             RecordProgress(
                 done=self._done,
                 total=self._total,
-                failed=self._failed,
+                failed=self.failed,
                 elapsed_s=now - self._start,
                 left_s=(now - self._pace_from) / self._fresh * left if self._fresh else None,
             )

@@ -37,6 +37,11 @@ _OF_THE_CALLER = {
     *("objective", "objective_higher_is_better", "objectives"),
 }
 _INFO_KEYS = {"name", "default_configuration", "note"}
+# What decides, beside source, space and problem size, which program runs on how many threads.
+_LAUNCH = {
+    *("block_size_names", "grid_div_x", "grid_div_y", "grid_div_z"),
+    *("smem_args", "defines", "compiler", "compiler_options"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,13 @@ class KernelScript:
         """The problem size as JSON; a function as its code."""
         size = self.arguments["problem_size"]
         return _text(size) if callable(size) else json.dumps(size, default=_plain)
+
+    def launch(self) -> str:
+        """How it is compiled and launched, as JSON; a function as its code."""
+        given = {key: value for key, value in self.arguments.items() if key in _LAUNCH}
+        return json.dumps(
+            given, sort_keys=True, default=lambda v: _text(v) if callable(v) else str(v)
+        )
 
     @property
     def verified(self) -> bool:

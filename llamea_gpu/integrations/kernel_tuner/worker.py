@@ -54,7 +54,7 @@ _GRACE_S = 30
 class Order:
     """What to measure and where: the first line a worker reads.
 
-    ``lock`` is a file that the processes of one device share: whoever checks or times holds it.
+    ``lock`` is a file that all processes of one device share: whoever checks or times holds it.
     """
 
     script: str
@@ -207,6 +207,7 @@ class _Measuring:
             "problem_size": self._script.problem_size(),
             "verified": self._script.verified,
             "compiler_options": str(self._script.arguments.get("compiler_options") or ""),
+            "launch": self._script.launch(),
             "name": self._script.name,
             "default_configuration": _python_values(self._script.default_configuration),
             "note": self._script.note,

@@ -145,15 +145,32 @@ def test_when_the_time_is_up_it_ends_in_order_and_continues(
     assert second.recording.space.size == 3
 
 
-def test_another_kernel_does_not_continue_a_journal(write_script: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("found", "changed", "key"),
+    [
+        ("total + ", "total * 1 + ", "kernel_source"),
+        ('lang="C",', 'lang="C", grid_div_x=["width"],', "launch"),
+    ],
+)
+def test_another_kernel_does_not_continue_a_journal(
+    write_script: Any, tmp_path: Path, found: str, changed: str, key: str
+) -> None:
     script = write_script(tmp_path, unroll=(1, 2), width=(1,), fault=(0,))
     output = tmp_path / "dot.parquet"
     outcome = record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
     kept = outcome.journal.read_bytes()
-    script.write_text(script.read_text().replace("total + ", "total * 1 + "))
-    with pytest.raises(RecordingError, match=r"differs in kernel_source .*remove the journal"):
+    script.write_text(script.read_text().replace(found, changed))
+    with pytest.raises(RecordingError, match=rf"differs in {key} .*remove the journal"):
         record_kernel(script, output, SETTINGS)
     assert outcome.journal.read_bytes() == kept
+
+
+def test_nothing_but_failures_is_no_recording(write_script: Any, tmp_path: Path) -> None:
+    script = write_script(tmp_path, unroll=(3,), width=(1, 2), fault=(0,))
+    with pytest.raises(RecordingError, match=r"all 2 so far failed, the last with compile_error"):
+        record_kernel(script, tmp_path / "dot.parquet", SETTINGS)
+    # A compiler that was missing is no reason to believe the failures the next time.
+    assert not list(tmp_path.glob("dot.parquet*"))
 
 
 def test_two_recorders_do_not_share_a_journal(write_script: Any, tmp_path: Path) -> None:
