@@ -201,7 +201,10 @@ def _header(optimizer: LoadedOptimizer, export: Export, own: _Module) -> str:
     idea = textwrap.fill(optimizer.idea, _WIDTH)
     paragraphs = [title, idea, own.docstring, usage, "\n".join(facts)]
     text = "\n\n".join(_quotable(p) for p in paragraphs if p)
-    return f'# SPDX-License-Identifier: MIT\n# {COPYRIGHT}\n"""{text}\n"""'
+    licence = f"# SPDX-License-Identifier: MIT\n# {COPYRIGHT}"
+    if optimizer.provenance.origin != "shipped":  # not ours to license
+        licence = f"# The runtime, not the optimizer: MIT License, {COPYRIGHT}"
+    return f'{licence}\n"""{text}\n"""'
 
 
 def _provenance(optimizer: LoadedOptimizer, export: Export) -> Iterator[str]:

@@ -176,7 +176,10 @@ def test_the_header_holds_idea_provenance_and_licence() -> None:
 
 
 def test_a_users_file_keeps_its_authors_licence() -> None:
-    assert "Optimizer: mine, a file of its user, under the licence of its author." in exported(MINE)
+    text = exported(MINE)
+    assert "Optimizer: mine, a file of its user, under the licence of its author." in text
+    assert text.startswith(f"# The runtime, not the optimizer: MIT License, {COPYRIGHT}\n")
+    assert "SPDX" not in text
 
 
 HOSTILE = '''he said """\nimport os\nos.abort()\n""" \\ \x1b[2J\x00 and "'''
