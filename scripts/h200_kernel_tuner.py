@@ -17,10 +17,11 @@ same --compilers, the same kind of device and driver). Steps, each of which may 
 ``log.txt`` has the tracebacks of what failed. Tuning comes before recording, which takes the rest.
 """
 
-# Besides llamea_gpu (numpy, scipy, scikit-learn, pyarrow, rich) this needs kernel_tuner with
-# jsonschema, attrs, referencing, rpds-py, jsonschema-specifications, python-constraint2, pymoo,
-# moocore, cma, autograd, alive-progress, about-time, graphemeu, Deprecated, wrapt, narwhals,
-# platformdirs, cffi, pycparser, cloudpickle, xmltodict, pandas; and cuda-python or cupy.
+# Besides llamea_gpu (here: numpy, scipy, scikit-learn with joblib and threadpoolctl, pyarrow) this
+# needs kernel_tuner with jsonschema, attrs, referencing, rpds-py, jsonschema-specifications,
+# typing-extensions, packaging, python-constraint2, pymoo, moocore, cma, autograd, alive-progress,
+# about-time, graphemeu, Deprecated, wrapt, narwhals, platformdirs, cffi, pycparser, cloudpickle,
+# xmltodict; and cuda-python or cupy. Kernel Tuner does without pandas here.
 
 from __future__ import annotations
 
@@ -34,11 +35,13 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
+import pyarrow  # noqa: F401 - writes recordings: a missing one shows before the time is spent
 
 from llamea_gpu.integrations.kernel_tuner.record import RecordProgress, record_kernel
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
@@ -60,14 +63,19 @@ def main() -> None:
     if options.way:
         tune_one_way(options.way, options)
         return
+    if options.probe:
+        tune_default(options)
+        return
     if options.continue_from:
         for path in options.continue_from.iterdir():
-            shutil.copy(path, options.out)
+            if path.is_file():
+                shutil.copyfile(path, options.out / path.name)  # writable, whatever that one is
     end = monotonic() + options.seconds
     log = (options.out / "log.txt").open("a")
+    options.backend = options.backend or working_backend(log)
     steps: dict[str, Callable[[], None]] = {
         "compilers": lambda: compare_compilers(options),
-        "tune": lambda: tune_live(options),
+        "tune": lambda: tune_live(options, log),
         "record": lambda: record_all(options, end, log),
     }
     for name in options.steps:
@@ -79,7 +87,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="folder for what is written")
     parser.add_argument("--seconds", type=float, default=560, help="for everything")
     parser.add_argument("--compilers", type=int, default=8, help="side by side")
-    parser.add_argument("--backend", help="CUDA, NVCUDA or CUPY; default: what is installed")
+    parser.add_argument("--backend", help="CUDA, NVCUDA, CUPY; default: the first that works")
+    parser.add_argument("--probe", action="store_true", help="try it (for the script itself)")
     parser.add_argument("--continue-from", type=Path, help="what an earlier call wrote")
     parser.add_argument("--tune-seconds", type=float, default=40, help="for each tuning run")
     parser.add_argument(
@@ -103,6 +112,35 @@ def _attempt(name: str, step: Callable[[], None], log: Any) -> None:
         log.write(f"{name}:\n{traceback.format_exc()}\n")
         log.flush()
         print(f"{name}: {error!r} after {monotonic() - start:.0f} s", flush=True)
+
+
+def working_backend(log: Any) -> str | None:
+    """The first backend that can run a kernel's default; None, the scripts' own, if none can."""
+    for backend in ("CUDA", "CUPY"):
+        command = [sys.executable, __file__, *sys.argv[1:], "--probe", "--backend", backend]
+        try:
+            _checked(command, timeout_s=90)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            log.write(f"backend {backend}:\n{error}\n")
+            log.flush()
+        else:
+            print(f"backend: {backend}", flush=True)
+            return backend
+    print("backend: neither CUDA nor CUPY works, see log.txt", flush=True)
+    return None
+
+
+def tune_default(options: argparse.Namespace) -> None:
+    """Compile, check and time one kernel's default configuration."""
+    script = load_kernel_script(options.kernels / f"{TUNED}.py")
+    _measured_again(script, {"default": dict(script.default_configuration or {})}, options)
+
+
+def _checked(command: list[str], timeout_s: float) -> None:
+    """Run a part of this script; what it says last is in the error when it fails."""
+    done = subprocess.run(command, timeout=timeout_s, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-4000:])
 
 
 # -- recording ------------------------------------------------------------------------------
@@ -151,16 +189,17 @@ def compare_compilers(options: argparse.Namespace) -> None:
     """What compiling side by side does to the numbers."""
     found: dict[int, Recording] = {}
     seconds: dict[int, float] = {}
+    folder = Path(tempfile.mkdtemp())
     for compilers in (1, options.compilers):
-        output = options.out / f"compilers-{compilers}.parquet"
-        output.unlink(missing_ok=True)
-        settings = RecordSettings(sample=48, compilers=compilers, backend=options.backend)
+        output = folder / f"compilers-{compilers}.parquet"
+        settings = RecordSettings(
+            sample=48, compilers=compilers, backend=options.backend, max_seconds=120
+        )
         start = monotonic()
         outcome = record_kernel(options.kernels / "matmul.py", output, settings)
         seconds[compilers] = monotonic() - start
-        assert outcome.recording is not None
+        assert outcome.recording is not None, f"{outcome.done} of {outcome.total} in time"
         found[compilers] = outcome.recording
-        output.unlink()
     one, several = found[1], found[options.compilers]
     both = one.ok & several.ok
     ratios = {
@@ -184,18 +223,20 @@ def compare_compilers(options: argparse.Namespace) -> None:
 # -- tuning ---------------------------------------------------------------------------------
 
 
-def tune_live(options: argparse.Namespace) -> None:
+def tune_live(options: argparse.Namespace, log: Any) -> None:
     """The same kernel and time for three ways of tuning; then their winners side by side."""
     script = load_kernel_script(options.kernels / f"{TUNED}.py")
     own = [sys.executable, __file__, *sys.argv[1:]]
+    own += ["--backend", options.backend] if options.backend else []
     for way in WAYS:
         # A process each: no way finds what another one has compiled.
-        subprocess.run([*own, "--way", way], timeout=options.tune_seconds + 120, check=False)
+        _attempt(way, partial(_checked, [*own, "--way", way], options.tune_seconds + 90), log)
     best: dict[str, dict[str, Any]] = {"default": dict(script.default_configuration or {})}
     for line in (options.out / "tuning.jsonl").read_text().splitlines():
         run = json.loads(line)
         ok = [e for e in run["evaluations"] if e["time_ms"] is not None]
-        best[run["way"]] = min(ok, key=lambda e: e["time_ms"])["configuration"]
+        if ok:
+            best[run["way"]] = min(ok, key=lambda e: e["time_ms"])["configuration"]
     times = _measured_again(script, best, options)
     report = {
         way: {"configuration": best[way], "times_ms": t, "median_ms": float(np.median(t))}
