@@ -60,6 +60,9 @@ def bench(
     baseline_from: Annotated[
         Path | None, typer.Option(help="Add the results of another bench's folder instead.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file for a report; a terminal's user sees it.")
+    ] = None,
     ioh: Annotated[
         Path | None, typer.Option(help="New folder for logs in the IOHprofiler format.")
     ] = None,
@@ -78,8 +81,7 @@ def bench(
     settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
     plan = make_plan(sources, tasks, repeats, settings)
     known = load_baseline(baseline_from) if baseline or baseline_from else None
-    if ioh is not None:
-        _refuse_existing(ioh)
+    _check_outputs(report, ioh)
     warn_if_unsafe(unsafe)
     with (
         Runner.open(workers=workers, unsafe=unsafe) as runner,
@@ -98,6 +100,8 @@ def bench(
         )
     if ioh is not None:
         write_logs(results, {task.name: task.recording.space for task in tasks}, ioh)
+    if report is not None:
+        _write_report(results, report)
     if as_json:
         typer.echo(results.to_json())
     else:
@@ -114,9 +118,25 @@ def _recordings(
     return load_patterns(spaces or ["validation"], search_path(spaces_path))
 
 
-def _refuse_existing(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()):
-        raise BenchError(f"--ioh needs a new folder, but {folder} is not empty: give another")
+def _check_outputs(report: Path | None, ioh: Path | None) -> None:
+    """Before hours of runs, not after."""
+    if ioh is not None and ioh.exists() and (not ioh.is_dir() or any(ioh.iterdir())):
+        raise BenchError(f"--ioh needs a new folder, but {ioh} is not empty: give another")
+    if report is not None:
+        from llamea_gpu.report.page import require_plotly
+
+        require_plotly()
+        if report.is_dir() or not report.absolute().parent.is_dir():
+            raise BenchError(f"--report must be a file in a folder that exists, but got {report}")
+
+
+def _write_report(results: BenchResults, file: Path) -> None:
+    from llamea_gpu.report import write_report
+
+    write_report(results, file, title=file.stem)
+    typer.echo(f"report: {file}", err=True)
+    if Console().is_terminal:
+        typer.launch(file.resolve().as_uri())
 
 
 def _progress_bar() -> Progress:

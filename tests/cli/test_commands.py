@@ -141,7 +141,8 @@ def test_bench_pairs_searchers(tmp_path: Path) -> None:
 def test_bench_keeps_resumes_and_logs(tmp_path: Path) -> None:
     kept, logs = tmp_path / "kept", tmp_path / "logs"
     arguments = ("bench", "random_search", "--suite", "quick", "--repeats", 2, "-o", kept)
-    llamea(*arguments, "--ioh", logs)
+    llamea(*arguments, "--ioh", logs, "--report", tmp_path / "r.html")
+    assert "</html>" in (tmp_path / "r.html").read_text()
     assert sorted(path.name for path in kept.iterdir()) == [
         "bench.json",
         "bench.jsonl",
@@ -154,6 +155,7 @@ def test_bench_keeps_resumes_and_logs(tmp_path: Path) -> None:
     assert "random_search has the highest P" in done.stdout
     assert "Fewer than 5 repeats" in done.stdout
     assert "not empty" in llamea(*arguments, "--ioh", logs, status=2).stderr
+    assert "--report must be" in llamea(*arguments, "--report", tmp_path, status=2).stderr
     again = ("bench", "random_search", "--suite", "quick", "--seed", 2, "-o", kept)
     assert "one group of settings" in llamea(*again, status=2).stderr
 
