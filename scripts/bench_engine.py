@@ -19,6 +19,9 @@ parameters (`kernel_tuner_ga.py`). One side after the other, so that they do not
 Calls are configurations answered, revisits included. Kernel Tuner also counts its own real time in
 the budget, which shortens its runs by less than one in a thousand here.
 
+Kernel Tuner's own strategies run on both sides, the same code with the same options, seeds and
+budget, timed in CPU seconds: here as a worker process runs them, there in the three kinds of calls.
+
 The last part times a full fitness evaluation: a candidate on all training spaces, ten repeats each,
 scores and bootstrap included.
 """
@@ -32,33 +35,60 @@ import io
 import json
 import os
 import platform
-import random
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
+from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Job, Sandbox
 from llamea_gpu.scoring import aggregate, score_space
-from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.searchers.library import LibrarySearcher
+from llamea_gpu.searchers.registry import SearcherSource, resolve, resolve_source
+from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.catalogue import list_spaces, load_space, search_path_from_environment
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.tasks import SequentialClock, Task, run_seed
 
 GA_PARAMETERS = {"popsize": 20, "maxiter": 100, "mutation_chance": 10}
-SEARCHERS = {
+SEARCHERS: dict[str, tuple[str, str, Any]] = {
     "random search": ("random_search", "random_sample", {"fraction": 1.0}),
     "genetic algorithm": (
         str(Path(__file__).with_name("kernel_tuner_ga.py")),
         "genetic_algorithm",
         {**GA_PARAMETERS, "method": "uniform"},
     ),
+}
+
+
+SEARCH_CALLS: dict[str, tuple[str, Any]] = {
+    name: (strategy, options) for name, (_, strategy, options) in SEARCHERS.items()
+}
+
+# The options of both sides. What by default stops a search early is set so that there is something
+# to time; nsga2 and nsga3, which go on for very long under a budget, are left out.
+EVERYTHING = "the number of configurations"
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "random_sample": {"fraction": 1.0},
+    "genetic_algorithm": {"maxiter": 90},
+    "diff_evo": {},
+    "simulated_annealing": {},
+    "pso": {"maxiter": 190},
+    "firefly_algorithm": {"maxiter": 100},
+    "mls": {"max_fevals": EVERYTHING},
+    "greedy_mls": {"max_fevals": EVERYTHING},
+    "ordered_greedy_mls": {"max_fevals": EVERYTHING},
+    "greedy_ils": {"max_fevals": EVERYTHING},
+    "dual_annealing": {"max_fevals": EVERYTHING},
+    "basinhopping": {},
+    "minimize": {},
+    "adaptive_tabu_greywolf": {"budget": 5000},
+    "hybrid_vndx": {"budget": 500},
+    "bayes_opt": {"max_fevals": 120},
 }
 
 
@@ -91,7 +121,7 @@ def job(source: SearcherSource, task: Task, repeat: int) -> Job:
 
 def ours(task: Task, sandbox: Sandbox, side: str, runs: int) -> Iterator[Rate]:
     for searcher, (spec, _, _) in SEARCHERS.items():
-        source = resolve(spec)
+        source = resolve_source(spec)
         sandbox.run(job(source, task, 0))  # the first run of a space sends it to the sandbox
         start = time.perf_counter()
         futures = [sandbox.submit(job(source, task, repeat)) for repeat in range(runs)]
@@ -103,10 +133,32 @@ def ours(task: Task, sandbox: Sandbox, side: str, runs: int) -> Iterator[Rate]:
         yield rate(searcher, side, [trace.asks for trace in traces], wall_s)
 
 
+def options_for(strategy: str, size: int) -> dict[str, Any]:
+    return {k: size if v is EVERYTHING else v for k, v in STRATEGIES[strategy].items()}
+
+
+def our_strategies(task: Task, runs: int) -> Iterator[Rate]:
+    """Every strategy of `STRATEGIES`, as a worker process runs it."""
+    for strategy in STRATEGIES:
+        options = options_for(strategy, task.recording.space.size)
+        query = "&".join(f"{key}={value}" for key, value in options.items())
+        searcher = resolve(f"kernel_tuner:{strategy}?{query}")
+        assert isinstance(searcher, LibrarySearcher)
+        run_optimizer(searcher.build, task, 0, cpu_s=None)  # imports, lists the configurations
+        start = time.process_time()
+        seeds = [run_seed(1, task.name, repeat) for repeat in range(runs)]
+        traces = [run_optimizer(searcher.build, task, seed, cpu_s=None) for seed in seeds]
+        cpu_s = time.process_time() - start
+        broken = [trace.error for trace in traces if trace.error]
+        if broken:
+            raise SystemExit(f"{strategy} failed: {broken[0]}")
+        yield rate(strategy, "ours", [trace.asks for trace in traces], cpu_s)
+
+
 class KernelTuner:
     """Kernel Tuner on one cache file, copied into a folder of its own."""
 
-    def __init__(self, folder: Path, recording: Path, t1: Path, budget_s: float) -> None:
+    def __init__(self, folder: Path, recording: Path, t1: Path, task: Task) -> None:
         data = recording.read_bytes()
         self._cache = folder / "cache.json"  # it wants the file unpacked and writable
         self._cache.write_bytes(gzip.decompress(data) if recording.suffix == ".gz" else data)
@@ -119,7 +171,9 @@ class KernelTuner:
         kernel = self._header["kernel_name"]
         source = folder / specification["KernelSpecification"]["KernelFile"]
         source.write_text(f"__global__ void {kernel}() {{}}\n", encoding="utf-8")  # never compiled
-        self._budget_s = budget_s
+        self._budget_s = task.budget_s
+        self._name = task.name
+        self._size = task.recording.space.size
 
     def bare(self, strategy: str, options: dict[str, Any]) -> int:
         """``tune_kernel``; the number of calls."""
@@ -141,6 +195,15 @@ class KernelTuner:
         )
         return len(results)
 
+    def strategies(self, runs: int) -> Iterator[Rate]:
+        """Every strategy of `STRATEGIES`, each run with another seed."""
+        cases = {name: (name, options_for(name, self._size)) for name in STRATEGIES}
+        clock = time.process_time
+        yield from self.rates("tune_kernel_T1", self.from_t1, runs, cases, clock)
+        yield from self.rates("tune_kernel, cold", self.bare, runs, cases, clock)
+        with self.warm():
+            yield from self.rates("tune_kernel, warm", self.bare, runs, cases, clock)
+
     def from_t1(self, strategy: str, options: dict[str, Any]) -> int:
         """``tune_kernel_T1``; the number of calls."""
         from kernel_tuner import tune_kernel_T1
@@ -155,17 +218,24 @@ class KernelTuner:
         )
         return len(results["results"])
 
-    def rates(self, side: str, call: Callable[..., int], runs: int) -> Iterator[Rate]:
-        for searcher, (_, strategy, options) in SEARCHERS.items():
+    def rates(
+        self,
+        side: str,
+        call: Callable[..., int],
+        runs: int,
+        cases: Mapping[str, tuple[str, Any]] = SEARCH_CALLS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> Iterator[Rate]:
+        """``runs`` calls of each of ``cases``, {searcher: (strategy, options)}."""
+        for searcher, (strategy, options) in cases.items():
             calls = []
-            start = time.perf_counter()
-            for seed in range(runs):
-                random.seed(seed)
-                np.random.seed(seed)  # noqa: NPY002 - what Kernel Tuner draws from
+            start = clock()
+            for repeat in range(runs):
+                seed_process(run_seed(1, self._name, repeat))
                 with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                     warnings.simplefilter("ignore")
                     calls.append(call(strategy, options))
-            yield rate(searcher, side, calls, time.perf_counter() - start)
+            yield rate(searcher, side, calls, clock() - start)
 
     @contextlib.contextmanager
     def warm(self) -> Iterator[None]:
@@ -196,7 +266,7 @@ def fitness(candidate: str, repeats: int, workers: int | None) -> dict[str, Any]
     search_path = search_path_from_environment()
     names = [entry.name for entry in list_spaces(search_path) if entry.split == "train"]
     tasks = [Task.build(load_space(name, search_path)) for name in names]
-    source = resolve(candidate)
+    source = resolve_source(candidate)
     with Sandbox.open(workers=workers) as sandbox:
         for task in tasks:  # an evolution has sent them long before
             sandbox.run(job(source, task, 0))
@@ -236,12 +306,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 level = sandbox.level
                 side = f"ours, {workers} worker{'s' if workers > 1 else ''}"
                 rates += ours(task, sandbox, side, arguments.runs)
-        kernel_tuner = KernelTuner(Path(folder), arguments.recording, arguments.t1, task.budget_s)
+        kernel_tuner = KernelTuner(Path(folder), arguments.recording, arguments.t1, task)
         cold_runs = arguments.cold_runs
         rates += kernel_tuner.rates("tune_kernel_T1", kernel_tuner.from_t1, cold_runs)
         rates += kernel_tuner.rates("tune_kernel, cold", kernel_tuner.bare, cold_runs)
         with kernel_tuner.warm():
             rates += kernel_tuner.rates("tune_kernel, warm", kernel_tuner.bare, arguments.warm_runs)
+
+        strategies = [
+            *our_strategies(task, arguments.strategy_runs),
+            *kernel_tuner.strategies(arguments.strategy_runs),
+        ]
     return {
         "machine": {"cores": cores, "python": platform.python_version(), "sandbox_level": level},
         "recording": {
@@ -253,6 +328,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "setup_s": {"import_and_task": load_s, "open_sandbox": open_s},
         "rates": [asdict(each) for each in rates],
         "times_faster": times_faster(rates),
+        "strategies": [asdict(each) for each in strategies],
         "fitness": fitness(arguments.candidate, arguments.repeats, None),
     }
 
@@ -297,12 +373,26 @@ def show(found: dict[str, Any]) -> None:
         print(
             f"{row['searcher']:<19}{row['ours']:<17} over {row['theirs']}: {row['ratio']:.1f} times"
         )
+    show_strategies(found["strategies"])
     fit = found["fitness"]
     print(
         f"\nfitness of {fit['candidate']}: {len(fit['spaces'])} training spaces x {fit['repeats']} "
         f"repeats in {fit['wall_s']:.2f} s (its own CPU {fit['candidate_cpu_s']:.2f} s), "
         f"P = {fit['p']:.3f}"
     )
+
+
+def show_strategies(rates: Sequence[dict[str, Any]]) -> None:
+    sides = ("ours", "tune_kernel_T1", "tune_kernel, cold", "tune_kernel, warm")
+    print(f"\n{'strategy: CPU s a run':<24}{'calls':>7}{sides[0]:>8}", end="")
+    print("".join(f"{side:>24}" for side in sides[1:]))
+    by_strategy: dict[str, dict[str, Any]] = {}
+    for row in rates:
+        by_strategy.setdefault(row["searcher"], {})[row["side"]] = row
+    for strategy, rows in by_strategy.items():
+        own, *others = (1 / rows[side]["runs_per_s"] for side in sides)
+        print(f"{strategy:<24}{rows['ours']['calls_per_run']:>7.0f}{own:>8.3f}", end="")
+        print("".join(f"{other:>13.3f} ({other / own:>5.1f} x)" for other in others))
 
 
 def main() -> None:
@@ -314,6 +404,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40, help="of ours, for each searcher")
     parser.add_argument("--cold-runs", type=int, default=5, help="of Kernel Tuner")
     parser.add_argument("--warm-runs", type=int, default=10, help="of Kernel Tuner")
+    parser.add_argument("--strategy-runs", type=int, default=3, help="of each of its strategies")
     parser.add_argument("--level", type=int, help="sandbox level, the best one by default")
     parser.add_argument("--candidate", default="genetic_algorithm", help="whose fitness is timed")
     parser.add_argument("--repeats", type=int, default=10, help="of the fitness evaluation")

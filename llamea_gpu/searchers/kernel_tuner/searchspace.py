@@ -26,7 +26,7 @@ from llamea_gpu.searchers.contract import Configuration, Space, Value
 # What Kernel Tuner's simulated device claims, so that no restriction on threads is added.
 _MAX_THREADS = 1_000_000_000
 _KEPT_SPACES = 8
-_KEPT_NEIGHBORHOODS = 200_000  # about 100 MB
+_KEPT_NEIGHBORHOODS = 50_000  # of a space: about 25 MB
 
 Neighborhoods = dict[tuple[str, tuple[Value, ...]], npt.NDArray[np.intp]]
 
