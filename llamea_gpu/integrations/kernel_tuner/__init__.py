@@ -32,6 +32,7 @@ def strategy(
         SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a
             rule of the contract or raises when it is loaded, or a hyperparameter does not exist
             or has another type.
+        ValueError: the seed is no integer >= 0.
     """
     require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
     from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy

@@ -7,6 +7,7 @@ kernel_tuner and what the optimizer imports, not llamea_gpu. Neither is imported
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from llamea_gpu.integrations.optimizer import LoadedOptimizer
@@ -44,7 +45,8 @@ def export_source(optimizer: LoadedOptimizer) -> str:
         framework="kernel_tuner >= 1.5",
         runtime=Path(__file__).with_name("runtime.py").read_text(encoding="utf-8"),
         joint=_joint(optimizer, strategy),
-        usage=_USAGE.format(name=optimizer.name, strategy=strategy),
+        # A file with a dash in its name cannot be imported: the example is not to show it.
+        usage=_USAGE.format(name=re.sub(r"\W", "_", optimizer.name), strategy=strategy),
     )
     return compose(optimizer, export)
 

@@ -235,13 +235,13 @@ class KernelTunerStrategy:
         seed: int | None = None,
     ) -> None:
         self.name = name
-        self.seed = seed
+        self.seed = self._checked_seed(seed)
         self.hyperparameters = dict(hyperparameters)
         # As Kernel Tuner's own strategies describe theirs.
         self._options = {key: ("hyperparameter", value) for key, value in hyperparameters.items()}
         self.costfunc_kwargs = {"scaling": False, "snap": False}  # configurations as they are
         self._make = make
-        self._fixed_seed = seed
+        self._fixed_seed = self.seed
         # Kernel Tuner 1.5 grants several workers only to the strategies on this list of its own.
         vars(kernel_tuner.interface).get("_STRATEGY_PARALLEL", []).append(self)
 
@@ -280,8 +280,15 @@ class KernelTunerStrategy:
                 warnings.warn(message, stacklevel=2)
 
     def _choose_seed(self, of_tune_kernel: int | None) -> int:
-        given = (self._fixed_seed, of_tune_kernel)
-        return next((int(seed) for seed in given if seed is not None), secrets.randbits(32))
+        given = self._fixed_seed if self._fixed_seed is not None else of_tune_kernel
+        checked = self._checked_seed(given)
+        return secrets.randbits(32) if checked is None else checked
+
+    @staticmethod
+    def _checked_seed(seed: int | None) -> int | None:
+        if seed is None or (isinstance(seed, int | np.integer) and seed >= 0):
+            return None if seed is None else int(seed)
+        raise ValueError(f"a seed must be an integer >= 0, but got {seed!r}")
 
     @staticmethod
     @contextlib.contextmanager

@@ -182,6 +182,10 @@ def test_a_users_file_keeps_its_authors_licence() -> None:
     assert "SPDX" not in text
 
 
+def test_the_example_imports_a_name_that_can_be_imported() -> None:
+    assert "    from my_own import MineStrategy\n" in exported(MINE, name="my-own")
+
+
 HOSTILE = '''he said """\nimport os\nos.abort()\n""" \\ \x1b[2J\x00 and "'''
 
 

@@ -241,6 +241,15 @@ def test_the_seed_of_tune_kernel_counts_when_the_strategy_has_none(
     assert first == simulation.rows(simulation.tune(own, 25, seed=4))
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "1"])
+def test_a_seed_that_is_none_is_refused(seed: Any, simulation: Simulation) -> None:
+    with pytest.raises(ValueError, match="a seed must be an integer >= 0, but got"):
+        strategy("random_search", seed=seed)
+    with pytest.raises(ValueError, match="a seed must be an integer >= 0, but got"):
+        simulation.tune(strategy("random_search"), 5, seed=seed)
+    assert strategy("random_search", seed=np.int64(3)).seed == 3
+
+
 def test_hyperparameters_come_by_keyword_by_spec_and_as_strategy_options(
     simulation: Simulation,
 ) -> None:
