@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ _UNLIMITED = 10**9
 _STUCK_AFTER = 2_000  # asks that bring nothing new
 _DIRECT_LIMIT = 20_000  # it allocates for all of them
 _COST_BEFORE_ANY = 1000.0
+_LEAST_POPULATION = 5  # that scipy's differential evolution accepts
 
 
 def names() -> tuple[str, ...]:
@@ -121,6 +122,12 @@ class _Objective:
         self.varying = [j for j, count in enumerate(space.cardinalities) if count > 1]
         self.last_index = np.array([space.cardinalities[j] - 1 for j in self.varying])
         self.parallel = evaluate.parallel
+        self._measured: Sequence[Configuration] = getattr(space, "measured", ())
+
+    def known(self) -> NDArray[np.float64]:
+        """(n, d) points that another search has measured, best first; given out once."""
+        measured, self._measured = self._measured, ()
+        return np.array([[config[j] for j in self.varying] for config in measured], dtype=float)
 
     def __call__(self, point: NDArray[np.float64]) -> float:
         """Cost of one point."""
@@ -155,11 +162,13 @@ def _dual_annealing(
 ) -> None:
     from scipy.optimize import dual_annealing
 
+    known = objective.known()
     dual_annealing(
         objective,
         _box(objective),
         maxiter=_UNLIMITED,
         maxfun=_UNLIMITED,
+        x0=known[0] if len(known) else None,
         **_randomness(dual_annealing, rng),
         **settings,
     )
@@ -176,6 +185,8 @@ def _differential_evolution(
             "updating": "deferred",
             "workers": lambda _, points: objective.of_many(points),
         }
+    known = objective.known()
+    begin: dict[str, Any] = {"init": known} if len(known) >= _LEAST_POPULATION else {}
     differential_evolution(
         objective,
         [(0, last) for last in objective.last_index],
@@ -185,7 +196,7 @@ def _differential_evolution(
         polish=False,  # it would begin where the budget ends
         **batches,
         **_randomness(differential_evolution, rng),
-        **settings,
+        **{**settings, **begin},
     )
 
 

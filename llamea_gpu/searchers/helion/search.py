@@ -36,6 +36,8 @@ from llamea_gpu.searchers.helion.scoped import environment, replaced
 from llamea_gpu.searchers.helion.tunables import Tunables
 from llamea_gpu.searchers.library import Setting
 
+_LEAST_POPULATION = 8  # that differential evolution can recombine
+
 
 class HelionSearch:
     """``search`` names the class; the other parameters are those of the package's docstring.
@@ -105,7 +107,7 @@ class HelionSearch:
             arguments = self._arguments(kernel)
             measured = getattr(space, "measured", ())
             if measured:
-                arguments |= self._beginning(arguments)
+                arguments |= _beginning(arguments, len(measured))
             search = self._class(kernel, tensors, **arguments)
             if measured and hasattr(search, "set_best_available_seed_configs"):
                 search.set_best_available_seed_configs([*map(tunables.config, measured)])
@@ -122,17 +124,6 @@ class HelionSearch:
             )
         return default
 
-    def _beginning(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin with what is known, as Helion's own second stages do.
-
-        Differential evolution needs a population of its size, so it adds random ones.
-        """
-        known = {
-            "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
-            "best_available_pad_random": "population_size" in arguments,
-        }
-        return {key: value for key, value in known.items() if key in arguments}
-
     def _arguments(self, kernel: Any) -> dict[str, Any]:
         """What the effort profile says, then what the spec says, as far as the class takes it."""
         profile = get_effort_profile(self._effort)
@@ -143,6 +134,15 @@ class HelionSearch:
         arguments.update(self._keywords)
         taken = inspect.signature(self._class).parameters
         return {name: value for name, value in arguments.items() if name in taken}
+
+
+def _beginning(arguments: Mapping[str, Any], measured: int) -> dict[str, Any]:
+    """Begin with what is known, as Helion's own second stages do, if that makes a population."""
+    known = {
+        "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
+        "best_available_pad_random": measured < _LEAST_POPULATION,
+    }
+    return {key: value for key, value in known.items() if key in arguments}
 
 
 def _never(*_: object) -> Any:
