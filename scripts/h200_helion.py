@@ -186,6 +186,7 @@ def compare_kernel(options: argparse.Namespace) -> None:
             "shape": options.shape,
             "searcher": options.searcher,
             "seconds": seconds,
+            "capped": seconds > 0.95 * options.search_seconds,
             "configurations": search._autotune_metrics.num_configs_tested,
             "config": dict(config.config),
         },
@@ -257,7 +258,8 @@ def summary(out: Path) -> str:
             cell = "-" if time_ms is None else f"{time_ms:.4g} ms"
             search = searches.get((kernel, searcher), {})
             if "seconds" in search:
-                cell += f", {search['configurations']} in {search['seconds']:.0f} s"
+                capped = " (capped)" if search["capped"] else ""
+                cell += f", {search['configurations']} in {search['seconds']:.0f} s{capped}"
             cells.append(cell)
         rows.append("| " + " | ".join(cells) + " |")
     rows += ["", f"| searcher | kernels | time / {BASELINE} | seconds | configurations |"]

@@ -55,11 +55,8 @@ class KernelCase:
         return inspect.getsource(self.kernel.fn)
 
     def described_arguments(self) -> tuple[dict[str, object], ...]:
-        """One mapping an argument: shape and dtype of a tensor, else its value as text."""
-        return tuple(
-            {"shape": list(a.shape), "dtype": str(a.dtype)} if hasattr(a, "dtype") else {"value": a}
-            for a in self.arguments
-        )
+        """One mapping an argument: shape and dtype of a tensor, else its value; JSON values."""
+        return tuple(map(_described, self.arguments))
 
 
 def shipped_kernels() -> dict[str, Path]:
@@ -132,6 +129,13 @@ def recording_name(case: KernelCase) -> str:
     sizes = next((a.shape for a in case.arguments if hasattr(a, "shape")), ())
     shape = "x".join(str(int(size)) for size in sizes)
     return f"{case.name}-{shape}" if shape else case.name
+
+
+def _described(argument: Any) -> dict[str, object]:
+    if hasattr(argument, "shape"):
+        return {"shape": list(argument.shape), "dtype": str(argument.dtype)}
+    plain = argument is None or isinstance(argument, int | float | str)
+    return {"value": argument if plain else repr(argument)}
 
 
 def _load(script: Path) -> ModuleType:

@@ -153,9 +153,10 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
     Raises:
         RecordingError: no GPU, or a script or grid that does not fit.
     """
+    devices = _chosen_devices(settings)
     import torch
 
-    properties = torch.cuda.get_device_properties(_chosen_devices(settings)[0])
+    properties = torch.cuda.get_device_properties(devices[0])
     gpu = FakeArguments()
     case = gpu.load_case(script, settings.shape)
     bound = gpu.bind(case.kernel, case.arguments)

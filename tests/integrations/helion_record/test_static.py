@@ -171,6 +171,8 @@ def test_a_plan_describes_kernel_and_grid(tmp_path: Path) -> None:
         assert plan.arguments == ({"shape": [1024, 4096], "dtype": "torch.float32"},)
         assert "def row_sum" in plan.kernel_source
         json.dumps([plan.default_config, plan.arguments])
+        jagged = plan_recording(find_script("grouped_matmul"), RecordSettings(shape="small"))
+        assert jagged.arguments[-1] == {"value": 384}  # rows of the longest group
         grid.write_text('[slots]\n"block_sizes[5]" = [1, 2]\n')
         with pytest.raises(RecordingError, match=r"block_sizes\[5\] is not"):
             plan_recording(find_script("row_sum"), RecordSettings(grid=grid))

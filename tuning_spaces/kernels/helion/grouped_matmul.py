@@ -48,7 +48,7 @@ def helion_kernel(shape="medium"):
     groups, rows, k, n = SHAPES[shape]
     # Sizes from half to one and a half times the mean, multiples of 16, the same in every run.
     mean = rows // groups
-    sizes = [16 * ((mean // 2 + mean * g // groups) // 16) for g in range(groups)]
+    sizes = [16 * round(mean * (0.5 + g / (groups - 1)) / 16) for g in range(groups)]
     sizes[-1] += rows - sum(sizes)
     ends = torch.tensor(sizes, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     starts = torch.cat([torch.zeros(1, dtype=torch.int32), ends[:-1]])
