@@ -148,6 +148,7 @@ def _checked(command: list[str], timeout_s: float) -> None:
 
 def record_all(options: argparse.Namespace, end: float, log: Any) -> None:
     """Record each kernel in its share of the time that is left."""
+    backend = f" --backend {options.backend}" if options.backend else ""
     missing = [name for name in NAMES if not (options.out / f"{name}.parquet").exists()]
     for position, name in enumerate(missing):
         share = (end - monotonic()) / (len(missing) - position)
@@ -161,7 +162,7 @@ def record_all(options: argparse.Namespace, end: float, log: Any) -> None:
                 backend=options.backend,
                 max_seconds=share - 10,  # the last configurations and writing take some, too
                 command=f"llamea-gpu spaces record kernel-tuner {name}.py "
-                f"-o {name}.parquet --compilers {options.compilers}",
+                f"-o {name}.parquet --compilers {options.compilers}{backend}",
             )
             output = options.out / f"{name}.parquet"
             outcome = record_kernel(

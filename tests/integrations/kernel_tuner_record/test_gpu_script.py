@@ -42,6 +42,7 @@ def test_it_tunes_and_records_and_says_what_failed(write_script: Any, tmp_path: 
     for name in set(NAMES) - {"stencil"}:
         recording, _ = import_recording(out / f"{name}.parquet")
         assert recording.space.size == 2
+        assert recording.info.provenance["command"].endswith("--compilers 1 --backend C")
     log = (out / "log.txt").read_text()
     assert log.startswith("stencil:\n")
     assert "no such kernel" in log
