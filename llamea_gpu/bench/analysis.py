@@ -46,7 +46,7 @@ from llamea_gpu.bench.findings import (
 from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit, is_failed
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.samples import RESAMPLES, Cell, Samples
-from llamea_gpu.bench.wording import cautions, comparison_sentence, summary
+from llamea_gpu.bench.wording import cautions, comparison_sentence, summary, troubles
 from llamea_gpu.statistics import (
     friedman_p_value,
     holm,
@@ -83,11 +83,12 @@ def analyse(
     comparisons = _comparisons(samples, names)
     standings = tuple(_standing(samples, name, comparisons) for name in names)
     ranks = _ranks(samples, names)
+    traces = {name: [t for cell in samples.cells[name] for t in cell.traces] for name in names}
     return Analysis(
         standings=standings,
         comparisons=comparisons,
         ranks=ranks,
-        cautions=cautions(plan, standings, comparisons),
+        cautions=(*cautions(plan, standings, comparisons), *troubles(traces)),
         sentences=summary(plan, standings, comparisons),
     )
 

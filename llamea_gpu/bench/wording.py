@@ -5,13 +5,15 @@ What it does not do: decide anything; `llamea_gpu.bench.analysis` states the rul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval, Standing
+from llamea_gpu.bench.measures import is_failed
 from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, Plan
 from llamea_gpu.bench.samples import MIN_REPEATS
+from llamea_gpu.tasks import Trace
 
 FINE = 0.05  # a difference of P that a bench ought to be able to see
 
@@ -93,6 +95,19 @@ def cautions(
         for standing in standings
         if standing.failed_runs
     ]
+    return tuple(said)
+
+
+def troubles(traces: Mapping[str, Sequence[Trace]]) -> tuple[str, ...]:
+    """What searchers went on in spite of, such as a model that could not be reached."""
+    said = []
+    for name, all_runs in traces.items():
+        found = [trace.error for trace in all_runs if trace.error and not is_failed(trace)]
+        if found:
+            said.append(
+                f"{len(found)} of {len(all_runs)} runs of {name} were in trouble, went on without "
+                f"its help, and count all the same: {found[0]}"
+            )
     return tuple(said)
 
 

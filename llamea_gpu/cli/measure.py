@@ -20,6 +20,7 @@ from llamea_gpu.cli.options import (
     search_path,
     warn_if_unsafe,
 )
+from llamea_gpu.cli.text import plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
@@ -72,7 +73,9 @@ def run(
         typer.echo(json.dumps(_trace_document(source.name, task, trace, level), indent=1))
     else:
         _print_trace(task, trace)
-    if trace.error:
+    if trace.error and trace.outcome in ("budget", "finished"):  # it went on in spite of that
+        typer.echo(f"note: {plain(trace.error)}", err=True)
+    elif trace.error:
         raise SearcherError(f"{source.name} failed on {task.recording.info.name}:\n{trace.error}")
 
 

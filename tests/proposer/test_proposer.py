@@ -15,6 +15,8 @@ import pytest
 from support.fake_openai import FakeOpenAI, Reply, completion, error, json_reply
 from support.recordings import small_recording
 
+from llamea_gpu.bench import BenchSettings, make_plan
+from llamea_gpu.bench.analysis import analyse
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.llm import BatchExchange, load_recording
 from llamea_gpu.runner import Runner
@@ -300,6 +302,16 @@ def test_a_server_in_trouble_leaves_the_search_to_the_fallback(
     assert trace.error.startswith("llm: the models could not be reached: request small-")
     assert "a-key-that" not in trace.error
     assert len(server.received) == 1
+
+
+def test_a_bench_says_that_a_searcher_went_on_without_its_model(server: FakeOpenAI) -> None:
+    server.default = lambda body: error(500)
+    task = Task.build(described())
+    plan = make_plan([resolve("llm:m")], [task], 2, BenchSettings())
+    runs = {key: run("llm:m", task, plan.seed_of(key)) for key in plan.runs()}
+    cautions = analyse(plan, {task.name: task}, runs, resamples=20).cautions
+    (said,) = [text for text in cautions if text.startswith("2 of 2 runs of llm:m were in trouble")]
+    assert "could not be reached" in said
 
 
 def test_no_server_at_all(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,6 @@ class LLMProposer:
         self._fallback = fallback
         self._workload = workload
         self.trouble: str | None = None
-        self.rounds: tuple[Round, ...] = ()
 
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
         """Propose until the rounds or the budget end.
@@ -92,7 +91,6 @@ class LLMProposer:
         finally:
             run.close()
             self.trouble = run.trouble or None
-            self.rounds = tuple(run.rounds)
         if run.degraded and self._fallback is not None:
             seeded = SeededSpace(space, run.history.best_first())
             self._fallback(evaluate, cast("Space", seeded), rng)
