@@ -27,8 +27,8 @@ def config_of(space: HelionSpace, indices: tuple[int, ...]) -> helion.Config:
     return space._config_gen.unflatten(space.flat(indices))
 
 
-def user_space(tunables: dict[str, Any], seed: int = 0) -> HelionSpace:
+def user_space(tunables: dict[str, Any], seed: int = 0, seeds: Any = ()) -> HelionSpace:
     spec = create_user_config_spec(tunables)
     adapter = _ExternalKernelAdapter(spec, lambda _: None, (), device=torch.device("cpu"))
     generation = adapter.config_spec.create_config_generation()
-    return HelionSpace(generation, np.random.default_rng(seed))
+    return HelionSpace(generation, np.random.default_rng(seed), seeds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,9 @@ def autotuner(
     Args:
         spec: a name, ``FILE.py`` or ``FILE.py:Class``.
         evaluations: configurations to measure, Helion's default and seeds included.
-        seconds: wall-clock time to tune, Helion's final verification included. With neither
-            budget, Helion's effort decides: 150 evaluations for ``quick``, 500 for ``full``.
+        seconds: wall-clock time to tune; a batch that has begun is finished, and the best are read
+            again. With neither budget, Helion's effort decides: 150 evaluations for ``quick``, 500
+            for ``full``.
         hyperparameters: of the optimizer.
 
     Raises:
@@ -118,7 +120,8 @@ def _require_helion() -> None:
             "tuning inside Helion needs Helion, which is not installed: install PyTorch and "
             "Triton for your GPU, then pip install helion"
         ) from None
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+    found = re.match(r"(\d+)\.(\d+)", version)  # of 2.0rc1 too
+    if found is not None and tuple(map(int, found.groups())) < OLDEST:
         raise SearcherError(
             f"Helion must be {'.'.join(map(str, OLDEST))} or later, but got {version}"
         )

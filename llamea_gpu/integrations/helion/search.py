@@ -4,8 +4,8 @@ What it does: `HelionEvaluate` sends batches through Helion's own benchmarking, 
 `HelionSearch` is the search that Helion runs, from its start to Helion's final verification.
 
 What it does not do: distributed kernels; interrupt an optimizer that computes without evaluating.
-With `llamea_gpu.integrations.helion.space` it is the runtime of an exported file: helion and numpy
-are all it needs.
+With `llamea_gpu.integrations.helion.space` it is the runtime of an exported file: helion, numpy and
+threadpoolctl, which comes with Helion, are all it needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from helion.autotuner import cache_classes, search_algorithms
 from helion.autotuner.base_search import PopulationBasedSearch
 from helion.autotuner.effort_profile import get_effort_profile
 from helion.exc import NoConfigFound
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from llamea_gpu.integrations.helion.space import HelionSpace
 
@@ -68,12 +69,12 @@ class HelionEvaluate:
     def parallel(self) -> int:
         """How many configurations Helion precompiles side by side.
 
-        On a machine of many cores no more than a tenth of the evaluations, so that there are at
-        least ten batches.
+        On a machine of many cores no more than a tenth of the evaluations, or of those that
+        Helion's effort would give, so that there are at least ten batches.
         """
-        jobs = int(getattr(self._search.benchmark_provider, "_jobs", 1))
-        most = jobs if self._search.evaluations is None else self._search.evaluations // 10
-        return max(1, min(jobs, most))
+        search = self._search
+        jobs = int(getattr(search.benchmark_provider, "_jobs", 1))
+        return max(1, min(jobs, (search.evaluations or search.by_effort()) // 10))
 
     def __call__(self, configs: Any) -> list[float]:
         """Times in ms in the order of ``configs``; inf for one that does not compile or run.
@@ -91,7 +92,8 @@ class HelionEvaluate:
         if fresh:
             self._idle_asks = 0
             try:
-                self.measure(fresh)
+                with self._search.all_threads():
+                    self.measure(fresh)
             except BaseException as fault:
                 self.fault = fault
                 raise
@@ -157,7 +159,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         kernel: the bound kernel.
         args: its arguments.
         evaluations: first visits to spend, the default and the seeds included.
-        seconds: wall-clock time to spend, Helion's final verification included.
+        seconds: wall-clock time to spend, but for the end of a batch and reading the best again.
         finishing_rounds: Helion's own simplification of the result.
         hyperparameters: of the optimizer.
 
@@ -168,6 +170,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
     make_optimizer: Callable[..., Any]
     defaults: ClassVar[dict[str, Any]]
     fingerprint: ClassVar[str]
+    _one_thread: Any  # threadpool_limits while the optimizer runs
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
                 f"use one of Helion's own searches"
             )
         if evaluations is None and seconds is None:
-            evaluations = HELION_EVALUATIONS.get(self.settings.autotune_effort, 500)
+            evaluations = self.by_effort()
         self.evaluations = None if evaluations is None else int(evaluations)
         self.seconds = seconds
         self.hyperparameters = {**self.defaults, **hyperparameters}
@@ -220,6 +223,19 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         finally:
             self.settings.autotune_budget_seconds = before
 
+    def by_effort(self) -> int:
+        """First visits that Helion's effort would give."""
+        return HELION_EVALUATIONS.get(self.settings.autotune_effort, HELION_EVALUATIONS["full"])
+
+    @contextlib.contextmanager
+    def all_threads(self) -> Iterator[None]:
+        """As many threads of linear algebra as the user allows: the optimizer itself has one."""
+        self._one_thread.restore_original_limits()
+        try:
+            yield
+        finally:
+            self._one_thread = threadpool_limits(1, user_api="blas")
+
     def share_of_budget(self, visits: int) -> float:
         """Share of the evaluations or of the seconds that is used, whichever is more."""
         shares = [0.0 if self.evaluations is None else visits / self.evaluations]
@@ -245,7 +261,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             self.set_adaptive_compile_timeout(members, min_seconds=30.0, quantile=0.9)
 
     def _autotune(self) -> Any:
-        rng = np.random.default_rng(self.settings.autotune_random_seed)
+        rng = np.random.default_rng(self.settings.autotune_random_seed % 2**64)
         seeds = [
             *self.config_gen.user_seed_flat_config_pairs(self._autotune_seed_configs(), self.log),
             *self.config_gen.seed_flat_config_pairs(self.log),
@@ -261,6 +277,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         )
         try:
             self._run(evaluate, space, rng)
+            # Side by side, as Helion verifies nothing in some versions, nor when the time is up.
+            self.rebenchmark(self.population, desc="Verifying the best")
             return self._finalize()
         except KeyboardInterrupt:
             if not self.population:
@@ -274,6 +292,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
     def _run(self, evaluate: HelionEvaluate, space: HelionSpace, rng: Any) -> None:
         state = np.random.get_state()  # noqa: NPY002 - for code that uses the global generator
         np.random.seed(self.settings.autotune_random_seed % 2**32)  # noqa: NPY002
+        # Threads that wait for one another burn time, and their number changes the last digits.
+        self._one_thread = threadpool_limits(1, user_api="blas")
         try:
             if space.names:
                 self.optimizer(evaluate, space, rng)
@@ -286,6 +306,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
                 f"{type(self).__name__} failed; going on with the best so far", exc_info=True
             )
         finally:
+            self._one_thread.restore_original_limits()
             np.random.set_state(state)  # noqa: NPY002
         if evaluate.fault is not None and not isinstance(evaluate.fault, HelionBudgetExhausted):
             raise evaluate.fault

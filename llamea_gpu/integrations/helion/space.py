@@ -10,6 +10,8 @@ all it needs.
 
 from __future__ import annotations
 
+import copy
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,11 +20,12 @@ import numpy as np
 from helion.autotuner import config_fragment
 from helion.exc import InvalidConfig, NoConfigFound
 
-# Each configuration takes Helion some 0.4 ms to normalise: more than this many at once are not
-# made, whatever is asked for.
+# Each configuration takes Helion some 0.1 to 0.4 ms to normalise: more than this many at once are
+# not made, whatever is asked for.
 HELION_MOST_SAMPLED = 1024
 HELION_MOST_POOLED = 2048
 HELION_MOST_VALUES = 64  # of an integer's range
+HELION_MOST_DRAWS = 4096  # of random configurations for a single valid one
 
 
 class HelionSpace:
@@ -30,7 +33,8 @@ class HelionSpace:
 
     A slot of Helion's flat configuration is one parameter, a list one for each element
     (``indexing[2]``), a permutation one for each place (``loop_orders[0].1``: which of the elements
-    that are left comes there). Slots that cannot vary are left out. Many flat configurations mean
+    that are left comes there). Slots that cannot vary are left out; one of a kind that is not known
+    here takes the values of the default and the seeds. Many flat configurations mean
     the same to Helion, which normalises them; `sample`, `pool`, `neighbors` and `repair` return the
     normalised one, and the others count as visits to it. ``size`` is None.
 
@@ -47,7 +51,7 @@ class HelionSpace:
         seeds: Sequence[list[Any]] = (),
         accepts: Callable[[Any], bool] | None = None,
     ) -> None:
-        self._config_gen, self._rng, self._accepts = config_gen, rng, accepts
+        self._config_gen, self._rng, self._accepts = _helion_keeping(config_gen), rng, accepts
         self._canonical: dict[tuple[int, ...], tuple[int, ...] | None] = {}
         self._off_the_lists: dict[Any, tuple[int, ...]] = {}
         self._neighbors: dict[tuple[tuple[int, ...], str], list[tuple[int, ...]]] = {}
@@ -56,9 +60,8 @@ class HelionSpace:
         self._where: list[tuple[int, int | None]] = []  # slot and place of each parameter
         self._lists: list[range] = []  # the parameters of each list
         self._orders: list[int] = []  # slots that are permutations
-        flats = [config_gen.default_flat(), *seeds]
-        known = [*filter(None, map(self._normalised_flat, flats))]
-        self._base = list(flats[0])
+        self._base = list(config_gen.default_flat())
+        known = [*filter(None, map(self._normalised_flat, [self._base, *seeds]))]
         names: list[str] = []
         values: list[tuple[Any, ...]] = []
         self.ordinal: tuple[bool, ...] = ()
@@ -70,10 +73,10 @@ class HelionSpace:
         self._values = tuple(values)
         self.values = tuple(tuple(map(_helion_shown, column)) for column in values)
         self._index = [{repr(v): i for i, v in enumerate(column)} for column in values]
-        self.default = self._nearest(flats[0])
-        starts = [self.canonical(self._nearest(flat)) for flat in [flats[0], *known]]
+        starts = [self.canonical(self._nearest(flat)) for flat in known]
         self.starts = list(dict.fromkeys(start for start in starts if start is not None))
         self._unsampled = list(self.starts)
+        self._anchor = self.starts[:1]  # a valid one, for `repair`
 
     # -- the contract -----------------------------------------------------------------------
 
@@ -130,10 +133,11 @@ class HelionSpace:
         """The configuration that Helion makes of the nearest indices.
 
         Where it refuses them, parameters take the default's values one after another until it
-        does not.
+        does not; where the default is refused too, those of a seed or of a random configuration.
 
         Raises:
             ValueError: the wrong number of indices, or one that is not a finite number.
+            NoConfigFound: no configuration is accepted, as far as random ones tell.
         """
         target = np.asarray(config, dtype=np.float64)
         if target.shape != (len(self.names),) or not np.isfinite(target).all():
@@ -143,11 +147,16 @@ class HelionSpace:
             )
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
         wanted = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
-        for kept in range(len(wanted), -1, -1):
-            found = self.canonical(wanted[:kept] + self.default[kept:])
-            if found is not None:
-                return found
-        raise NoConfigFound
+        found = self.canonical(wanted)
+        if found is not None:
+            return found
+        if not self._anchor:
+            self._anchor = self._filled({}, 1)
+        if not self._anchor:
+            raise NoConfigFound
+        anchor = self._anchor[0]
+        mixed = (wanted[:kept] + anchor[kept:] for kept in range(len(wanted) - 1, 0, -1))
+        return next((valid for valid in map(self.canonical, mixed) if valid is not None), anchor)
 
     def encode(self, configs: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
         """(n, d) indices scaled to [0, 1]: powers of two by their exponent, as Helion encodes them.
@@ -283,24 +292,41 @@ class HelionSpace:
                     yield found
 
     def _filled(self, found: dict[tuple[int, ...], None], n: int) -> list[tuple[int, ...]]:
-        """``found`` with random configurations up to ``n``; fewer where they are hard to find."""
-        found, generation = dict(found), self._config_gen
+        """``found`` with random configurations up to ``n``; fewer where they are hard to find.
+
+        Half are drawn as Helion's backend advises, half uniformly, as in Helion's own searches.
+        """
+        found, generation, draws, last_new = dict(found), self._config_gen, 0, 0
+        patience = min(8 * n + 64, HELION_MOST_DRAWS // 4)
         state = random.getstate()  # Helion draws from it
         random.seed(int(self._rng.integers(1 << 62)))
         try:
-            for attempt in range(8 * n + 64):
-                if len(found) >= n:
-                    break
-                biased = (
-                    attempt % 2 == 0
-                )  # as Helion draws; uniform where its backend has no priors
-                draw = generation.biased_random_flat if biased else generation.random_flat
+            while len(found) < n and draws - last_new < (patience if found else HELION_MOST_DRAWS):
+                draw = generation.random_flat if draws % 2 else generation.biased_random_flat
+                draws += 1
                 config = self.canonical(self._nearest(draw()))
-                if config is not None:
-                    found[config] = None
+                if config is not None and config not in found:
+                    found[config], last_new = None, draws
         finally:
             random.setstate(state)
         return list(found)[:n]
+
+
+def _helion_keeping(config_gen: Any) -> Any:
+    """A copy that keeps what Helion works out anew for each configuration, four times as fast.
+
+    The answers are constants of a kernel's ConfigSpec. A version of Helion that does not ask these
+    questions (all are private) is as fast as it is.
+    """
+    copied = copy.copy(config_gen)
+    copied.config_spec = copy.copy(config_gen.config_spec)
+    for owner, name in ((copied, "_fragment_default_flat"), (copied.config_spec, "_flat_fields")):
+        if hasattr(owner, name):
+            setattr(owner, name, functools.partial(copy.copy, getattr(owner, name)()))
+    if hasattr(copied.config_spec, "supports_config_key"):
+        asked = copied.config_spec.supports_config_key
+        copied.config_spec.supports_config_key = functools.cache(asked)
+    return copied
 
 
 def _helion_slot_names(config_gen: Any) -> list[str]:
@@ -312,7 +338,7 @@ def _helion_slot_names(config_gen: Any) -> list[str]:
 
 
 def _helion_values(fragment: Any, known: Sequence[Any]) -> tuple[Any, ...]:
-    """A fragment's values in its own order, with those ``known`` to occur; () where unknown.
+    """A fragment's values in its own order, with those ``known`` to occur.
 
     An integer's range of more than 64 values is thinned, evenly in its logarithm where it starts
     above 0.
@@ -329,7 +355,7 @@ def _helion_values(fragment: Any, known: Sequence[Any]) -> tuple[Any, ...]:
     elif isinstance(fragment, config_fragment.NumThreadsFragment):
         values = [0, *(1 << exponent for exponent in range(fragment.high.bit_length()))]
     else:
-        return ()
+        values = []
     found = {repr(value): value for value in [*values, *known]}
     if all(type(value) is int for value in found.values()):
         return tuple(sorted(found.values()))

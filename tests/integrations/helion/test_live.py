@@ -182,6 +182,14 @@ def test_wrong_requests_are_refused_before_anything_is_tuned(tmp_path: Path) -> 
         register(str(broken))
 
 
+@pytest.mark.parametrize("version", ["1.2.0", "1.6.dev3", "2.0rc1", "1.6rc1+local"])
+def test_a_helion_that_is_new_enough_is_taken(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(live.importlib.metadata, "version", lambda _name: version)
+    autotuner("iterated_local_search")
+
+
 @pytest.mark.parametrize(("version", "problem"), [("1.1.0", "must be 1.2 or later"), (None, "pip")])
 def test_a_helion_that_is_too_old_or_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, version: str | None, problem: str

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import helion
 import numpy as np
 import pytest
+import threadpoolctl
 from support.helion_live import FormulaProvider, bound_kernel, formula_ms, run_search
 
 from llamea_gpu.integrations.helion.live import search_class
@@ -63,7 +65,7 @@ def test_another_seed_is_another_run(live: Any, monkeypatch: pytest.MonkeyPatch)
     cls = search_class(load_optimizer("random_search"))
     first, second = cls(*live, evaluations=30), cls(*live, evaluations=30)
     run_search(first)
-    settings(live, monkeypatch, autotune_random_seed=2)
+    settings(live, monkeypatch, autotune_random_seed=-2)  # Python's generator takes it
     run_search(second)
     common = set(first.benchmark_provider.seen) & set(second.benchmark_provider.seen)
     assert len(common) < 20
@@ -114,7 +116,13 @@ class SlowProvider(FormulaProvider):
     clock_s = 0.0
 
     def on_batch(self) -> None:
-        type(self).clock_s += 30.0
+        SlowProvider.clock_s += 30.0
+
+    @staticmethod
+    def clock() -> Any:
+        """Until the ``with`` block ends, the clock is that one, and starts at 0."""
+        SlowProvider.clock_s = 0.0
+        return mock.patch.object(time, "perf_counter", side_effect=lambda: SlowProvider.clock_s)
 
 
 def test_seconds_end_it_and_the_users_own_limit_stays(
@@ -123,21 +131,21 @@ def test_seconds_end_it_and_the_users_own_limit_stays(
     shares: list[float] = []
 
     def run(evaluate: Any, space: Any, _rng: Any) -> None:
+        assert evaluate.parallel == 15  # of 16: a tenth of what quick effort would give
         while True:
             shares.append(evaluate.spent)
             evaluate(space.sample(5))
 
-    SlowProvider.clock_s = 0.0
-    monkeypatch.setattr(time, "perf_counter", lambda: SlowProvider.clock_s)
     search = searching(live, run, seconds=100)
-    run_search(search, SlowProvider)
+    with SlowProvider.clock():
+        run_search(search, SlowProvider)
     assert len(search.benchmark_provider.batches) == 4  # the fourth begins at 90 s
     assert shares == pytest.approx([0.0, 0.3, 0.6, 0.9])
     assert live[0].settings.autotune_budget_seconds is None
     settings(live, monkeypatch, autotune_budget_seconds=50)
-    SlowProvider.clock_s = 0.0
     search = searching(live, run, seconds=100)
-    run_search(search, SlowProvider)
+    with SlowProvider.clock():
+        run_search(search, SlowProvider)
     assert len(search.benchmark_provider.batches) == 2
     assert live[0].settings.autotune_budget_seconds == 50
 
@@ -155,7 +163,7 @@ def test_evaluate_keeps_its_contract(live: Any) -> None:
         assert evaluate(configs[::-1]) == first[19::-1]  # revisits
         assert evaluate(np.array(configs[:2])) == first[:2]
         assert evaluate([]) == []
-        flat = space.repair(space.default)
+        flat = space.starts[0]  # Helion's default
         alias = list(flat)
         alias[space.names.index("num_sm_multiplier")] = 3
         assert evaluate([alias]) == evaluate([flat])
@@ -191,6 +199,48 @@ def test_a_lucky_reading_does_not_win(live: Any) -> None:
     best = run_search(search, Lucky)
     assert formula_ms(best) == min(map(formula_ms, search.benchmark_provider.seen))
     assert search.benchmark_provider.seen[2] != best
+
+
+def test_a_lucky_reading_does_not_win_when_the_time_is_up_either(live: Any) -> None:
+    """Helion verifies nothing then, and at quick effort reads nothing a second time."""
+
+    class Lucky(SlowProvider):
+        def benchmark(self, configs: list[Any], **options: Any) -> Any:
+            results = super().benchmark(configs, **options)
+            return [*results[:-1], results[-1]._replace(perf=1e-6)]
+
+    def run(evaluate: Any, space: Any, _rng: Any) -> None:
+        while True:
+            told.extend(evaluate(space.sample(5)))
+
+    told: list[float] = []
+    with SlowProvider.clock():
+        search = searching(live, run, seconds=100)
+        best = run_search(search, Lucky)
+    assert told.count(1e-6) >= 2
+    assert formula_ms(best) == min(map(formula_ms, search.benchmark_provider.seen))
+
+
+def test_the_optimizer_has_one_thread_and_the_measuring_as_many_as_before(live: Any) -> None:
+    seen: list[set[int]] = []
+
+    def look() -> None:
+        pools = threadpoolctl.threadpool_info()
+        seen.append({pool["num_threads"] for pool in pools if pool["user_api"] == "blas"})
+
+    class Looking(FormulaProvider):
+        def on_batch(self) -> None:
+            look()
+
+    def run(evaluate: Any, space: Any, _rng: Any) -> None:
+        look()
+        evaluate(space.sample(2))
+        look()
+
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        run_search(searching(live, run), Looking)
+        look()
+    assert seen == [{1}, {3}, {1}, {3}]
 
 
 def test_close_ones_are_read_again_and_the_optimizer_is_told(

@@ -33,6 +33,10 @@ def test_all_that_it_hands_out_is_normalised_distinct_and_taken_by_helion(bound:
     configs = [config_of(space, indices) for indices in everything]
     assert len(everything) > 180
     assert len(set(configs)) == len(everything)  # two index tuples are never the same to Helion
+    helions = bound.config_spec.create_config_generation()  # with nothing kept between questions
+    assert [helions.unflatten(space.flat(indices)) for indices in everything] == configs
+    for config in configs[::5]:
+        assert helions.flatten(config) == space._config_gen.flatten(config)
     for indices, config in zip(everything, configs, strict=True):
         assert space.canonical(indices) == indices
         strict = copy.deepcopy(config)

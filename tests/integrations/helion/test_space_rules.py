@@ -50,14 +50,14 @@ def test_lists_have_neighbours_that_are_the_same_throughout(matmul: Any) -> None
     space = space_of(matmul)
     indexing = [j for j, name in enumerate(space.names) if name.startswith("indexing")]
     assert len(indexing) == 3
-    home = space.repair(space.default)
+    home = space.starts[0]
     assert {home[j] for j in indexing} == {0}
     assert any({n[j] for j in indexing} == {1} for n in space.neighbors(home))
 
 
 def test_an_alias_is_valid_and_means_its_normalised_form(matmul: Any) -> None:
     space = space_of(matmul)
-    flat = space.default  # flat grid: the multiplier of persistent ones means nothing
+    flat = space.starts[0]  # flat grid: the multiplier of persistent ones means nothing
     multiplier = space.names.index("num_sm_multiplier")
     alias = (*flat[:multiplier], 3, *flat[multiplier + 1 :])
     assert space.contains(alias)
@@ -68,7 +68,7 @@ def test_an_alias_is_valid_and_means_its_normalised_form(matmul: Any) -> None:
 
 def test_what_is_no_configuration_is_not_contained(matmul: Any) -> None:
     space = space_of(matmul)
-    home = list(space.default)
+    home = list(space.starts[0])
     off = [[*home[:-1], index] for index in (-1, 99, 0.5, float("nan"), float("inf"), "0", None)]
     for wrong in [(), home[:-1], [*home, 0], "text", None, 7, *off]:
         assert not space.contains(wrong)
@@ -87,19 +87,22 @@ def test_repair_refuses_what_has_no_nearest(matmul: Any) -> None:
 def test_what_the_user_fixed_is_no_parameter(matmul: Any) -> None:
     space = space_of(matmul, overrides={"num_warps": 8, "indexing": "pointer"})
     assert not [name for name in space.names if name.startswith(("num_warps", "indexing"))]
-    for indices in [*space.sample(30), *space.neighbors(space.default)]:
+    for indices in [*space.sample(30), *space.neighbors(space.starts[0])]:
         assert config_of(space, indices).num_warps == 8
 
 
 def test_what_the_user_refuses_is_not_in_the_space(matmul: Any) -> None:
     space = space_of(matmul, accepts=lambda config: config.num_warps >= 8)
-    assert not space.contains(space.default)  # 4 warps
+    default = space_of(matmul).starts[0]  # 4 warps
+    assert not space.contains(default)
+    assert space.starts == []
+    assert space.contains(space.repair(default))
     given = [*space.sample(40), *space.pool(30).tolist()]
     given += space.neighbors(given[0])
     assert len(given) > 100
     assert all(config_of(space, tuple(indices)).num_warps >= 8 for indices in given)
     with pytest.raises(helion.exc.NoConfigFound):
-        space_of(matmul, accepts=lambda _: False).repair(space.default)
+        space_of(matmul, accepts=lambda _: False).repair(default)
 
 
 def test_repair_falls_back_to_the_default_where_helion_refuses(matmul: Any) -> None:
@@ -175,6 +178,34 @@ def test_a_long_permutation_is_drawn_whole() -> None:
     configs = {tuple(config_of(space, c).config["order"]) for c in space.sample(500)}
     assert len(configs) == 500
     assert all(sorted(order) == list(range(6)) for order in configs)
+
+
+def test_a_kind_that_is_not_known_takes_the_values_of_the_default_and_the_seeds() -> None:
+    class Strange(fragments.ConfigSpecFragment):
+        def default(self) -> object:
+            return "a"
+
+        def random(self) -> object:
+            return "never listed"
+
+    space = user_space({"strange": Strange(), "flag": fragments.BooleanFragment()})
+    assert space.names == ("flag",)
+    space = user_space(
+        {"strange": Strange(), "flag": fragments.BooleanFragment()}, seeds=[["b", True]]
+    )
+    assert space.values == (("a", "b"), (False, True))
+    assert config_of(space, space.starts[1]).config == {"strange": "b", "flag": True}
+
+
+def test_valid_configurations_are_found_where_they_are_rare(matmul: Any) -> None:
+    """About one in a thousand of those that Helion draws."""
+
+    def rare(config: Any) -> bool:
+        few = (config.num_warps, config.num_stages, config.pid_type) == (8, 2, "flat")
+        return few and config.l2_groupings == [4]
+
+    space = space_of(matmul, accepts=rare)
+    assert rare(config_of(space, space.sample(1)[0]))
 
 
 def test_a_tiny_space_gives_what_there_is() -> None:
