@@ -308,6 +308,20 @@ def test_a_model_that_is_gone_leaves_all_to_the_next_one_and_says_so(
         assert trace.elapsed_s[-1] > 0.8 * task.budget_s
 
 
+def test_a_model_can_go_on_where_another_searcher_ended(server: FakeOpenAI, matmul: Task) -> None:
+    server.received.clear()
+    server.default = Oracle(matmul.recording)
+    searcher = resolve("hybrid:iterated_local_search?share=0.2+llm:m?rounds=1&initial=9")
+    assert isinstance(searcher, LibrarySearcher)
+    trace = run_optimizer(searcher.build, matmul, 1, cpu_s=None)
+    (received,) = server.received
+    prompt = received.body["messages"][1]["content"]
+    first = int(prompt.partition(" configurations measured")[0].rpartition("\n")[2])
+    assert first == 16  # its first batch is more than its share
+    assert len(trace.rows) <= first + 12
+    assert f"Best: {trace.cost_ms[:first].min():.4g} ms" in prompt
+
+
 def run_once(runner: Runner, spec: str, task: Task, seed: int) -> Trace:
     """Libraries in this process, which has imported them for other tests."""
     searcher = resolve(spec)

@@ -10,10 +10,9 @@ prompt is an error of the run, not a reply: such a run would prove nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,8 +84,7 @@ class Conversation:
     def close(self) -> None:
         """Give up what is under way, and end the thread."""
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        with contextlib.suppress(TimeoutError):
-            closing.result(_CLOSE_TIMEOUT_S)
+        wait([closing], _CLOSE_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_TIMEOUT_S)
         if not self._thread.is_alive():

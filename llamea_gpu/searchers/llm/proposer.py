@@ -140,7 +140,7 @@ class _Run:
             empty = 0 if proposals.configs else empty + 1
             dull = dull + 1 if gain < self._settings.min_gain else 0
             if empty >= _MOST_EMPTY_ROUNDS or (empty and number == self._settings.rounds == 1):
-                self._degrade(f"{empty} answers in a row held nothing to measure", replies)
+                self._degrade("its last answers held nothing to measure", replies)
                 return
             if dull >= self._settings.patience or self._everything_is_known():
                 return
