@@ -46,7 +46,7 @@ _LIFTED: Mapping[str, Mapping[str, Callable[[int], int]]] = {
     "mls": {"max_fevals": _all},
     "bayes_opt": {"max_fevals": _all},
     # It gives up by itself after as many calls as there are configurations, two a generation.
-    "genetic_algorithm": {"maxiter": lambda size: size // 2},
+    "genetic_algorithm": {"maxiter": lambda size: max(size // 2, 1)},
     "pso": {"maxiter": _endless},
     "firefly_algorithm": {"maxiter": _endless},
     "dual_annealing": {"max_fevals": _endless},
