@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import pytest
 from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 
 from llamea_gpu.integrations.helion.kernels import load_case, shipped_kernels
+from llamea_gpu.integrations.helion.search import HelionSearch, helion_search
 from llamea_gpu.integrations.helion.static import pretend_gpu
 
 # Helion writes no cache, draws no progress bar and keeps to one process.
@@ -97,3 +99,14 @@ def run_search(search: Any, provider: type[FormulaProvider] = FormulaProvider) -
     """The configuration that a search returns; its provider is left in ``benchmark_provider``."""
     search._benchmark_provider_cls = provider
     return search.autotune(skip_cache=True)
+
+
+def searching(live: tuple[Any, Any], run: Any, **options: Any) -> HelionSearch:
+    """A search whose optimizer is ``run(evaluate, space, rng)``."""
+    return helion_search("Written", lambda: run, {}, "0")(*live, **options)
+
+
+def settings(live: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+    """Settings of the kernel until the test ends."""
+    for key, value in values.items():
+        monkeypatch.setattr(live[0].settings, key, value)

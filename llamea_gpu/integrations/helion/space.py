@@ -237,7 +237,8 @@ class HelionSpace:
 
     def _normalised_flat(self, flat: list[Any]) -> list[Any] | None:
         try:
-            found: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(list(flat)))
+            given = copy.deepcopy(flat)  # Helion may change lists in place
+            found: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(given))
         except InvalidConfig:
             return None
         return found

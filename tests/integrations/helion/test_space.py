@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,17 @@ def test_all_that_it_hands_out_is_normalised_distinct_and_taken_by_helion(bound:
         strict = copy.deepcopy(config)
         bound.config_spec.normalize(strict)  # raises where the user's own config would be refused
         assert {key: strict.config[key] for key in config.config} == config.config
+
+
+def test_what_helion_draws_is_in_the_space(bound: Any) -> None:
+    random.seed(1)
+    helions = bound.config_spec.create_config_generation()
+    space = space_of(bound)
+    for _ in range(60):
+        flat = helions.random_flat()
+        indices = space.canonical(space._nearest(flat))
+        assert indices is not None
+        assert config_of(space, indices) == helions.unflatten(flat)  # may change lists in place
 
 
 @pytest.mark.filterwarnings("ignore:Raw SymInt value")  # torch's, of Helion's graph
