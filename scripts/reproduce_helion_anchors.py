@@ -3,10 +3,10 @@
     python scripts/reproduce_helion_anchors.py [--seeds 10] [--workers 2] [--only PatternSearch]
 
 The known figures were measured once with Helion 1.5.1 through another provider, on fifteen
-recordings of which eight ship, with 20 seeds, a random default configuration as the start, and
-every parameter as an ordinary tunable (``roles=false``: Helion is not told what a block size is).
-Rows with the same settings say whether this project runs the searches as that provider did; the
-others show what ``roles`` makes of them.
+recordings of which eight ship, with 20 seeds, a random default configuration as the start, and, by
+its counts of evaluations, every parameter as an ordinary tunable (``roles=false``: Helion is not
+told what a block size is). Rows with the same settings say whether this project runs the searches
+as that provider did; the others show what ``roles`` makes of them.
 
 A search runs until it ends by itself: there is no budget. All figures count first visits. Random
 search is 2,000 random orders of each space.
