@@ -49,7 +49,7 @@ def test_an_optimizer_tunes_to_the_end(spec: str, live: Any) -> None:
 
 def test_the_same_seed_is_the_same_run(live: Any) -> None:
     cls = search_class(load_optimizer("genetic_algorithm"))
-    first, second = cls(*live, evaluations=40), cls(*live, evaluations=40)
+    first, second = cls(*live, evaluations=24), cls(*live, evaluations=24)
     run_search(first)
     run_search(second)
     assert first.benchmark_provider.seen == second.benchmark_provider.seen
@@ -249,9 +249,9 @@ def test_the_users_filter_is_asked_before_anything_is_measured(
         monkeypatch,
         autotune_config_filter=lambda config: config if config.num_warps == 8 else None,
     )
-    search = search_class(load_optimizer("genetic_algorithm"))(*live, evaluations=40)
+    search = search_class(load_optimizer("genetic_algorithm"))(*live, evaluations=25)
     assert run_search(search).num_warps == 8
-    assert len(search.benchmark_provider.seen) == 40
+    assert len(search.benchmark_provider.seen) == 25
     assert {config.num_warps for config in search.benchmark_provider.seen} == {8}
 
 
