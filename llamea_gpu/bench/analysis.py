@@ -9,8 +9,8 @@ The rules, in one place:
   minus Student's t times its bootstrap standard error (runs resampled within each space, the
   regression fitted anew, repeats paired between searchers), with Satterthwaite's degrees of
   freedom. Percentiles of the bootstrap are not used: P is a convex function of a mean rank, so that
-  replicates lie below the estimate, and percentile intervals covered P in 61 to 94 % of
-  simulations where these did in 93 to 97 % (``scripts/bench_error_rates.py``).
+  replicates lie below the estimate, and percentile intervals covered P in 82 to 86 % of
+  simulations where these did in 96 to 99 % (``scripts/bench_error_rates.py``).
 - From six spaces on there is a second interval, for other spaces like these: Student's over the
   spaces' P. That is the bootstrap that resamples spaces with all their runs, in closed form; one
   that resampled runs as well would count their spread twice (Davison and Hinkley 1997, 3.8).

@@ -29,6 +29,7 @@ Count = Annotated[int, Field(ge=0)]
 Setting = bool | int | Finite | str
 
 LOTTERY_EVALUATIONS = 10
+MAX_RUNS = 1_000_000
 
 
 class RunKey(NamedTuple):
@@ -57,8 +58,8 @@ class BenchSettings:
 class SearcherInfo:
     """A searcher. ``name`` is its spec; ``kind`` is ``source`` or ``library``.
 
-    ``digest`` is the SHA-256 of all that decides what it does: source text, class and
-    hyperparameters, or factory, settings and library versions.
+    ``digest`` is the SHA-256 of what decides what it does: source text, class and hyperparameters
+    (and what runs before it), or factory, settings and library versions.
     """
 
     name: str
@@ -103,6 +104,11 @@ class Plan:
     repeats: Annotated[int, Field(ge=1, le=10_000)]
     searchers: tuple[SearcherInfo, ...]
     spaces: tuple[SpaceInfo, ...]
+
+    @property
+    def size(self) -> int:
+        """How many runs there are."""
+        return self.repeats * len(self.searchers) * len(self.spaces)
 
     def runs(self) -> Iterator[RunKey]:
         """Every run: a repeat of all searchers on all spaces, then the next repeat."""

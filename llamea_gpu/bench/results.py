@@ -34,7 +34,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from llamea_gpu import __version__
 from llamea_gpu.bench.findings import Analysis
-from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
+from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.tables import read_runs, write_runs
 from llamea_gpu.errors import BenchError
 from llamea_gpu.spaces.formats._files import write_atomically
@@ -167,6 +167,7 @@ def _check_names(path: Path, document: _Summary) -> None:
     rules = {
         "distinct searchers, at least one": 0 < len(searchers) == len(set(searchers)),
         "distinct spaces, at least one": 0 < len(spaces) == len(set(spaces)),
+        f"at most {MAX_RUNS} runs": plan.size <= MAX_RUNS,
     }
     if analysis is not None:
         pairs = [{pair.first, pair.second} for pair in analysis.comparisons]

@@ -20,7 +20,14 @@ import numpy as np
 
 from llamea_gpu.bench.analysis import analyse
 from llamea_gpu.bench.journal import Journal
-from llamea_gpu.bench.plan import BenchSettings, Plan, RunKey, describe_searcher, describe_space
+from llamea_gpu.bench.plan import (
+    MAX_RUNS,
+    BenchSettings,
+    Plan,
+    RunKey,
+    describe_searcher,
+    describe_space,
+)
 from llamea_gpu.bench.results import SUMMARY, BenchResults
 from llamea_gpu.errors import BenchError, SearcherError
 from llamea_gpu.runner import Runner
@@ -54,6 +61,8 @@ def make_plan(
             raise BenchError(
                 f"a bench must name at least one {what}, and each once, but got {names!r:.400}"
             )
+    if plan.size > MAX_RUNS:
+        raise BenchError(f"a bench must have at most {MAX_RUNS} runs, but got {plan.size}")
     return plan
 
 

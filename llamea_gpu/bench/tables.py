@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from llamea_gpu.bench.measures import TARGETS_PERCENT, failed_evaluations, first_hit, regret
-from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
+from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.errors import BenchError, TaskError
 from llamea_gpu.tasks import Trace
 
@@ -43,7 +43,6 @@ _READ = (
     *("rows", "elapsed_s", "cost_ms"),
 )
 _MAX_BYTES = 1 << 30
-_MAX_RUNS = 1_000_000
 _MAX_VISITS = 100_000_000
 _MAX_ERROR_CHARACTERS = 10_000
 
@@ -178,8 +177,8 @@ def _read_table(path: Path) -> pa.Table:
         file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         meta = file.metadata
         groups = [meta.row_group(index) for index in range(meta.num_row_groups)]
-        if meta.num_rows > _MAX_RUNS or sum(g.total_byte_size for g in groups) > _MAX_BYTES:
-            raise BenchError(f"{path} must hold at most {_MAX_RUNS} runs, but holds more")
+        if meta.num_rows > MAX_RUNS or sum(g.total_byte_size for g in groups) > _MAX_BYTES:
+            raise BenchError(f"{path} must hold at most {MAX_RUNS} runs, but holds more")
         for name in _READ:
             expected, names = _SCHEMA.field(name).type, file.schema_arrow.names
             if names.count(name) != 1 or file.schema_arrow.field(name).type != expected:

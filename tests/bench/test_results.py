@@ -136,6 +136,15 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         change_summary(lambda d: d["plan"]["searchers"][0].update(name="b")),
         "distinct searchers",
     ),
+    "endless plan": (
+        change_summary(
+            lambda d: d["plan"].update(
+                repeats=10_000,
+                searchers=[{**d["plan"]["searchers"][0], "name": str(i)} for i in range(99)],
+            )
+        ),
+        "at most 1000000 runs",
+    ),
     "unfinished": (change_summary(lambda d: d.update(analysis=None)), "must be finished"),
     "missing runs": (drop_runs, "1 runs are missing"),
     "run twice": (repeat_run, "come once"),
