@@ -71,7 +71,9 @@ def test_wrong_specs_say_what_to_do(spec: str, said: str) -> None:
         resolve(spec)
 
 
-@pytest.mark.parametrize(("version", "fits"), [("1.1.9", False), ("1.2.0", True), ("1.10", True)])
+@pytest.mark.parametrize(
+    ("version", "fits"), [("1.1.9", False), ("1.2.0", True), ("1.10", True), ("1.6rc1", True)]
+)
 def test_old_versions_are_refused(
     version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,10 @@ def test_what_is_not_in_the_space_is_no_configuration() -> None:
     space = view(["a", "b"], [(1, 2), ("x", None)], [[0, 0], [0, 1], [1, 0]])
     tunables = Tunables(space, (0, 0), roles=True)
     assert tunables.configuration(Config.from_dict({"a": 2, "b": "x"})) == (1, 0)
+    assert [tunables.configuration(tunables.config(c)) for c in ((0, 1), (1, 0))] == [
+        (0, 1),
+        (1, 0),
+    ]
     assert tunables.configuration(Config.from_dict({"a": 1})) == (0, 1)  # Helion drops a None
     for wrong in ({"a": 2, "b": None}, {"a": 3, "b": "x"}, {"a": [1], "b": "x"}, {"b": "x"}):
         assert tunables.configuration(Config.from_dict(wrong)) is None

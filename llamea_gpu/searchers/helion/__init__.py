@@ -20,6 +20,7 @@ It only reads specs; Helion is imported where a search runs (`search`).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from llamea_gpu.errors import SearcherError
@@ -68,7 +69,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     versions = {
         package: require(package, "helion", spec) for package in ("helion", "torch", "scikit-learn")
     }
-    found = tuple(int(part) for part in versions["helion"].split(".")[:2])
+    found = tuple(int(part) for part in re.findall(r"\d+", versions["helion"])[:2])
     if found < _OLDEST:
         raise SearcherError(
             f"{spec} needs helion >= {'.'.join(map(str, _OLDEST))}, but {versions['helion']} is "

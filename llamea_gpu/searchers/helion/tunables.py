@@ -48,7 +48,7 @@ class Tunables:
     def config(self, configuration: Configuration) -> Config:
         """What ``configuration`` is to Helion."""
         pairs = zip(self._space.names, self._space.values, configuration, strict=True)
-        return Config(**{name: values[index] for name, values, index in pairs})
+        return Config.from_dict({name: values[index] for name, values, index in pairs})
 
     def configuration(self, config: Mapping[str, Any]) -> Configuration | None:
         """What ``config``, a ``helion.Config``, is in the space; None when it is not valid."""
