@@ -61,7 +61,8 @@ class HelionSpace:
         self._lists: list[range] = []  # the parameters of each list
         self._orders: list[int] = []  # slots that are permutations
         self._base = list(config_gen.default_flat())
-        known = [*filter(None, map(self._normalised_flat, [self._base, *seeds]))]
+        normal = self._normalised_flat(self._base)
+        known = [*filter(None, [normal, *map(self._normalised_flat, seeds)])]
         names: list[str] = []
         values: list[tuple[Any, ...]] = []
         self.ordinal: tuple[bool, ...] = ()
@@ -74,6 +75,8 @@ class HelionSpace:
         self.values = tuple(tuple(map(_helion_shown, column)) for column in values)
         self._index = [{repr(v): i for i, v in enumerate(column)} for column in values]
         starts = [self.canonical(self._nearest(flat)) for flat in known]
+        # As of a recording: None where Helion or the user refuses the default.
+        self.default = starts[0] if known and known[0] == normal else None
         self.starts = list(dict.fromkeys(start for start in starts if start is not None))
         self._unsampled = list(self.starts)
         self._anchor = self.starts[:1]  # a valid one, for `repair`

@@ -95,5 +95,6 @@ def test_the_first_configurations_are_the_default_and_then_the_compilers_seeds(b
     wanted = list(dict.fromkeys([default, *(config for _, config in pairs)]))
     space = space_of(bound, seeds=seeds_of(bound))
     first = space.sample(1) + space.sample(len(wanted) + 3)
+    assert first[0] == space.default
     assert [config_of(space, c) for c in first[: len(wanted)]] == wanted
     assert not {config_of(space, c) for c in first[len(wanted) :]} & set(wanted)

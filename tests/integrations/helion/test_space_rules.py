@@ -93,9 +93,10 @@ def test_what_the_user_fixed_is_no_parameter(matmul: Any) -> None:
 
 def test_what_the_user_refuses_is_not_in_the_space(matmul: Any) -> None:
     space = space_of(matmul, accepts=lambda config: config.num_warps >= 8)
-    default = space_of(matmul).starts[0]  # 4 warps
+    default = space_of(matmul).default  # 4 warps
     assert not space.contains(default)
     assert space.starts == []
+    assert space.default is None
     assert space.contains(space.repair(default))
     given = [*space.sample(40), *space.pool(30).tolist()]
     given += space.neighbors(given[0])
