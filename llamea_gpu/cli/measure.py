@@ -37,7 +37,7 @@ CpuLimit = Annotated[
     typer.Option(
         min=0.1,
         max=MAX_CPU_LIMIT_S,
-        help="CPU seconds a run may take [default: 10; 3600 for a library's searcher].",
+        help="CPU seconds a run may take (default: 10; for a library's searcher 3600).",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The run depends on it alone.")]
