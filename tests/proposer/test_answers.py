@@ -83,6 +83,8 @@ def test_without_an_anchor_a_part_of_a_configuration_is_refused(space: SpaceView
         "{" * 50_000 + "}" * 50_000,
         "[1]*9" * 30_000,
         "(" * 100_000,
+        "a" * 200_000,  # minutes, if each letter begins a word
+        "a." * 100_000,
         "a(" * 60_000,
         "'" * 100_000,
         "`" * 100_000,

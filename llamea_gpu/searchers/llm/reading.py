@@ -23,7 +23,8 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)"
 _SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.S)
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d[\d_]*)?\.?\d*(?:[eE][-+]?\d+)?)")
 _WORD = re.compile(r"[A-Za-z_$][\w.$\[\]-]*")
-_CALL = re.compile(r"(?:[A-Za-z_][\w.]*)?[({\[]")
+# Only where a word begins: a long one would otherwise be read again from each of its letters.
+_CALL = re.compile(r"(?:(?<![\w.])[A-Za-z_][\w.]*)?[({\[]")
 _WORDS = {
     "true": True,
     "True": True,
