@@ -89,12 +89,14 @@ class Workload:
 class Parameter:
     """One field of a configuration: ``values`` as JSON texts, and a list's ``length`` (else 0).
 
-    ``default`` is a JSON text, empty where there is no default configuration.
+    Of a list whose elements do not all have the same values, ``elements`` has those of each, and
+    ``values`` is empty. ``default`` is a JSON text, empty where there is no default configuration.
     """
 
     name: str
     values: tuple[str, ...]
     length: int = 0
+    elements: tuple[tuple[str, ...], ...] = ()
     default: str = ""
 
 

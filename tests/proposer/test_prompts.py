@@ -159,6 +159,37 @@ def test_a_list_is_one_field_and_the_schema_says_so(space: SpaceView) -> None:
     }
 
 
+def test_each_element_of_a_list_is_told_with_its_own_values() -> None:
+    space = SearchSpace(("block[0]", "block[1]"), [(16, 32, 64), (16, 32)], [[0, 0], [2, 1]])
+    layout = Layout(SpaceView(space, np.random.default_rng(0)))
+    user = render_first(workload_of(None, 1), layout.describe((2, 1)), 5)[1]
+    line = "- block: list of 2; number 1 one of [16, 32, 64]; number 2 one of [16, 32]"
+    assert f"\n{line}; default [64, 32]\n" in user
+
+
+def test_long_values_are_told_whole_and_kept_apart() -> None:
+    """A list of strings is soon longer than a message about a wrong value should be."""
+    kinds = ("pointer", "tensor_descriptor")
+    names = tuple(f"indexing[{i}]" for i in range(4))
+    rows = [[0, 1, 1, 0], [0, 1, 1, 1], [1, 1, 1, 1]]
+    layout = Layout(SpaceView(SearchSpace(names, [kinds] * 4, rows), np.random.default_rng(0)))
+    first, second, third = (tuple(row) for row in rows)
+    described = layout.describe(first)
+    assert json.loads(described.parameters[0].default) == [kinds[i] for i in first]
+    history = History(layout)
+    history.add([first, second, third], [1.0, 2.0, 3.0], [None] * 3)
+    progress = history.progress(number=2, rounds=4, gain=None, last=(), notes=())
+    (effect,) = progress.effects
+    assert [(json.loads(value)[3], count) for value, _, count, _ in effect.values] == [
+        ("pointer", 1),
+        ("tensor_descriptor", 1),
+        ("tensor_descriptor", 1),
+    ]
+    assert progress.common == ()
+    before, after = progress.leaders[0].change.removeprefix("indexing ").split(" → ")
+    assert (json.loads(before)[3], json.loads(after)[3]) == ("pointer", "tensor_descriptor")
+
+
 def test_elements_of_an_incomplete_list_are_fields_of_their_own() -> None:
     names = ("loops[0]", "loops[2]", "order[0].1")
     space = SearchSpace(names, [(1, 2)] * 3, [[0, 0, 0], [1, 1, 1]])

@@ -14,12 +14,16 @@ from typing import Any
 from llamea_gpu import toml
 from llamea_gpu.prompting.proposer import DeviceFacts
 
+# A slice of a GPU, and chips that share no more than the name with the desktop's.
+_OTHER_CHIPS = frozenset(("mig", "laptop", "mobile", "max"))
 _TABLE = Path(__file__).with_name("devices.toml")
 
 
 def find_device(name: str) -> DeviceFacts | None:
     """The facts of the GPU that ``name`` means, such as "NVIDIA A100-PCIE-40GB"; else None."""
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    if words & _OTHER_CHIPS:
+        return None
     fitting = [entry for entry in _entries() if entry[0] <= words]
     return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from llamea_gpu.prompting.proposer import Progress, Result, ValueEffect
 from llamea_gpu.searchers.contract import Configuration
 from llamea_gpu.searchers.llm.layout import Layout
-from llamea_gpu.searchers.llm.values import shown
+from llamea_gpu.searchers.llm.values import whole
 
 _LEADERS = 8
 _TOP_SHARE = 0.05  # within this of the best belongs to the top
@@ -105,8 +105,8 @@ class History:
         """Fields with one value in the top although others were measured."""
         found = []
         for field in self.layout.fields:
-            values = {shown(self.layout.written(config, field)) for config in top}
-            tried = {shown(self.layout.written(config, field)) for config in self.costs_ms}
+            values = {whole(self.layout.written(config, field)) for config in top}
+            tried = {whole(self.layout.written(config, field)) for config in self.costs_ms}
             if len(values) == 1 < len(tried):
                 found.append((field.name, values.pop()))
         return tuple(found)
@@ -116,7 +116,7 @@ class History:
         for field in self.layout.fields:
             seen: dict[str, list[float]] = {}
             for config, cost_ms in self.costs_ms.items():
-                seen.setdefault(shown(self.layout.written(config, field)), []).append(cost_ms)
+                seen.setdefault(whole(self.layout.written(config, field)), []).append(cost_ms)
             ranked = sorted(seen.items(), key=lambda item: min(item[1]))[:_VALUES_SHOWN]
             if len(ranked) > 1:
                 values = tuple(
@@ -137,7 +137,7 @@ class History:
         """Values, and pairs of them, that occur in several failures and in nothing that works."""
         fields = self.layout.fields
         written = {
-            config: [shown(self.layout.written(config, field)) for field in fields]
+            config: [whole(self.layout.written(config, field)) for field in fields]
             for config in self.costs_ms
         }
         singles = _exclusive(

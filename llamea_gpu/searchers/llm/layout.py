@@ -20,7 +20,7 @@ import numpy as np
 
 from llamea_gpu.prompting.proposer import Parameter, SpaceDescription
 from llamea_gpu.searchers.contract import Configuration, Space, Value
-from llamea_gpu.searchers.llm.values import shown
+from llamea_gpu.searchers.llm.values import whole
 
 _ELEMENT = re.compile(r"^(.+)\[(\d+)\]$")
 _MOST_RULES = 12
@@ -68,8 +68,8 @@ class Layout:
         if base is None:
             return self.as_json(config)
         parts = [
-            f"{field.name} {shown(self.written(base, field))} → "
-            f"{shown(self.written(config, field))}"
+            f"{field.name} {whole(self.written(base, field))} → "
+            f"{whole(self.written(config, field))}"
             for field in self.fields
             if any(config[i] != base[i] for i in field.places)
         ]
@@ -81,7 +81,7 @@ class Layout:
         example = default or _any_configuration(space)
         return SpaceDescription(
             parameters=tuple(self._parameter(field, default) for field in self.fields),
-            fixed=tuple((f.name, shown(self.written(example, f))) for f in self.fixed),
+            fixed=tuple((f.name, whole(self.written(example, f))) for f in self.fixed),
             combinations=math.prod(space.cardinalities),
             size=space.size,
             rules=tuple(self._rules()),
@@ -106,13 +106,14 @@ class Layout:
 
     def _parameter(self, field: Field, default: Configuration | None) -> Parameter:
         columns = [self.space.values[i] for i in field.places]
-        alike = all(column == columns[0] for column in columns)
-        values = columns[0] if alike else tuple(dict.fromkeys(v for c in columns for v in c))
+        texts = tuple(tuple(map(whole, column)) for column in columns)
+        alike = len(set(texts)) == 1
         return Parameter(
             name=field.name,
-            values=tuple(shown(value) for value in values),
+            values=texts[0] if alike else (),
             length=len(field.places) if field.is_list else 0,
-            default="" if default is None else shown(self.written(default, field)),
+            elements=() if alike else texts,
+            default="" if default is None else whole(self.written(default, field)),
         )
 
     def _field_schema(self, field: Field, with_choices: bool) -> dict[str, Any]:
@@ -166,9 +167,9 @@ class Layout:
         for allowed, indices in groups.items():
             if allowed == everything or not any(allowed):
                 continue
-            mine = "/".join(shown(space.values[first][i]) for i in indices)
+            mine = "/".join(whole(space.values[first][i]) for i in indices)
             theirs = ", ".join(
-                shown(value) for value, ok in zip(space.values[second], allowed, strict=True) if ok
+                whole(value) for value, ok in zip(space.values[second], allowed, strict=True) if ok
             )
             said.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
         return ["; ".join(said)] if said else []

@@ -3,8 +3,12 @@
 - matmul (the name says so, and the first two tensors can be multiplied): 2·M·N·K operations, both
   operands read and the product written once, further tensors read once.
 - attention (the name says so, and the first three tensors are (batch, heads, length, width) alike):
-  4·batch·heads·length²·width operations unless the source speaks of a causal mask; four tensors.
-- everything else: every tensor argument read once; what is written is not known.
+  4·batch·heads·length²·width operations unless name or source speak of a mask, a window or another
+  way to do less; four tensors.
+- everything else: every tensor argument read once; what is written is not known, nor whether all
+  of it is needed, which the text says.
+
+Products of fp32 are bounded by the rate of TF32 where a GPU has it, because compilers may use it.
 
 Figures are of device memory; what fits into the L2 cache and was left there by the last call can be
 faster. Not here: kernels with operands of unknown number format, and GPUs without published rates.
@@ -18,6 +22,7 @@ from collections.abc import Sequence
 
 from llamea_gpu.prompting.proposer import Argument, DeviceFacts, Roofline
 
+_LESS_WORK = re.compile(r"causal|mask|window|sparse|linear|local|block_table|jagged|varlen")
 _FORMATS = {
     "float64": ("fp64", 8),
     "float32": ("fp32", 4),
@@ -49,13 +54,15 @@ def roofline(
     if any(word.startswith(("matmul", "gemm")) for word in words):
         found = _matmul(tensors, sizes)
     elif any(word.startswith(("attention", "attn")) for word in words):
-        found = _attention(tensors, sizes, source)
+        found = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
     if found is None:
         total, flops = float(sum(sizes)), 0.0
-        says = "every argument read once"
+        says = "every argument read once, if all of it is needed,"
     else:
         total, flops, says = found
     name = _name(tensors[0])
+    if name == "fp32" and "tf32" in facts.peak_tflops:
+        name = "tf32"
     rate = facts.peak_tflops.get(name)
     return Roofline(
         gb=total / 1e9,
@@ -83,15 +90,15 @@ def _matmul(tensors: list[Argument], sizes: list[int]) -> tuple[float, float, st
 
 
 def _attention(
-    tensors: list[Argument], sizes: list[int], source: str
+    tensors: list[Argument], sizes: list[int], text: str
 ) -> tuple[float, float, str] | None:
     shapes = [tensor.shape or () for tensor in tensors[:3]]
     if len(shapes) < 3 or len(set(shapes)) > 1 or len(shapes[0]) != 4:
         return None
     batch, heads, length, width = shapes[0]
     flops = 4.0 * batch * heads * length**2 * width
-    if "causal" in source.lower():
-        flops = 0.0  # how much the mask saves is not known
+    if _LESS_WORK.search(text):
+        flops = 0.0  # how much that saves is not known
     return 4.0 * sizes[0], flops, "queries, keys and values read and the result written once"
 
 
@@ -110,4 +117,8 @@ def _width(tensor: Argument) -> int:
 
 
 def _bytes(tensor: Argument) -> int:
-    return math.prod(tensor.shape or ()) * _width(tensor)
+    """What the tensor occupies: an expanded dimension, of stride 0, is there once."""
+    shape = tensor.shape or ()
+    strides = tensor.strides if tensor.strides and len(tensor.strides) == len(shape) else None
+    there = [n for i, n in enumerate(shape) if strides is None or strides[i] or not n]
+    return math.prod(there) * _width(tensor)

@@ -48,10 +48,15 @@ def match_value(name: str, written: Any, values: Sequence[Value]) -> Match | str
     return f"{name}: {shown(written)} is none of {listed(values)}"
 
 
+def whole(value: object) -> str:
+    """A space's value, or a list of them, as JSON: what a model must be able to write again."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def shown(value: object) -> str:
-    """A value as JSON, not longer than a message should be."""
+    """A value that a model wrote, as JSON, not longer than a message should be."""
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        text = whole(value)
     except (TypeError, ValueError, RecursionError):
         text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
