@@ -151,6 +151,8 @@ class Trace:
     ``rows`` (n,) int32 are rows of the space, ``elapsed_s`` (n,) when each was done by the clock,
     ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of `OUTCOMES`. ``asks`` counts
     the configurations that were answered, ``revisits`` those of them answered from memory.
+    ``ended_s`` is the clock's time at the end, which may lie after the last visit; it is not
+    stored, and 0 where it is not known.
     """
 
     rows: NDArray[np.int32]
@@ -162,6 +164,7 @@ class Trace:
     seed: int
     cpu_s: float | None = None
     error: str | None = None
+    ended_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.outcome not in OUTCOMES:
@@ -189,8 +192,7 @@ class Evaluator:
     A first visit that begins before the budget's end is charged and recorded whole (Kernel Tuner's
     rule); revisits are free and answered from memory, and a duplicate in a batch is one.
 
-    With ``start``, a trace of the same task, it goes on where that one ended, at the time of its
-    last visit.
+    With ``start``, a trace of the same task, it goes on where and when that one ended.
     """
 
     def __init__(
@@ -259,6 +261,7 @@ class Evaluator:
         else:
             self._idle_asks += max(len(wanted), 1)
             if self._idle_asks > self._max_idle_asks:
+                self._idle_asks = 0  # of a hybrid, the next searcher begins with revisits
                 raise Stalled(f"no new visit in {self._max_idle_asks} asks")
         self._revisits += len(wanted) - len(fresh)
         costs_ms: FloatArray = self._time_ms[rows]
@@ -295,12 +298,17 @@ class Evaluator:
             seed=seed,
             cpu_s=cpu_s,
             error=error,
+            ended_s=self._now_s,
         )
 
     def _go_on_from(self, start: Trace) -> None:
-        self._rows = start.rows.tolist()
+        rows = start.rows
+        inside = bool(((rows >= 0) & (rows < len(self._seen))).all())
+        if not inside or not np.array_equal(start.cost_ms, self._time_ms[rows]):
+            raise TaskError("a run must go on from a trace of its own task, but got another task's")
+        self._rows = rows.tolist()
         self._finished_s = start.elapsed_s.tolist()
-        self._now_s = max(self._finished_s, default=0.0)
+        self._now_s = max([*self._finished_s, start.ended_s])
         self._revisits = start.revisits
         for row in self._rows:
             self._seen[row] = True

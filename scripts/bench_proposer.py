@@ -145,16 +145,15 @@ def report(spec: str, lines: Sequence[dict[str, Any]], tasks: dict[str, Task]) -
 
 def report_rounds(folder: Path, tasks: dict[str, Task]) -> None:
     """The rounds of every proposer, as it recorded them."""
-    optimum_ms = {slug_of(name): task.optimum_ms for name, task in tasks.items()}
     by_round: dict[tuple[str, int], list[tuple[int, float, int]]] = {}
     for path in sorted(folder.glob("*.rounds.json")):
         document = json.loads(path.read_text())
         settings = document["settings"]
-        slug = document["run_id"].rsplit("-", 2)[0]
         label = f"llm:{settings['model']} ({document['run_id'].rsplit('-', 1)[1]})"
         for each in document["rounds"]:
-            if each["best_ms"] is not None and slug in optimum_ms:
-                entry = (each["measured"], each["best_ms"] / optimum_ms[slug], each["tokens"])
+            if each["best_ms"] is not None and document.get("space") in tasks:
+                ratio = each["best_ms"] / tasks[document["space"]].optimum_ms
+                entry = (each["measured"], ratio, each["tokens"])
                 by_round.setdefault((label, each["number"]), []).append(entry)
     for (label, number), entries in sorted(by_round.items()):
         measured, ratios, tokens = (
@@ -164,11 +163,6 @@ def report_rounds(folder: Path, tasks: dict[str, Task]) -> None:
             f"{label} round {number}: {len(entries)} runs, {measured.mean():.1f} configurations, "
             f"best / optimum {np.exp(np.log(ratios).mean()):.4f}, {tokens.mean():.0f} tokens"
         )
-
-
-def slug_of(name: str) -> str:
-    """As the proposer writes a space's name into a run's."""
-    return "".join(c if c.isalnum() or c == "." else "-" for c in name)[:60]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ NEXT, without a searcher in between.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 from collections.abc import Callable, Iterable
@@ -38,6 +39,7 @@ from llamea_gpu.searchers.contract import (
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
 from llamea_gpu.searchers.source import find_class, parse_source, read_source
 from llamea_gpu.spaces.seeded import SeededSpace
+from llamea_gpu.tasks import Stalled
 
 
 def names() -> tuple[str, ...]:
@@ -52,14 +54,22 @@ def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG
         SearcherError: there are not two parts, or one of them is not allowed in its place.
     """
     first_spec, plus, next_spec = spec.partition(":")[2].partition("+")
+    if "llm:" in spec and "key=" in spec:  # the errors below show the spec
+        raise SearcherError(
+            "a spec is recorded, so it must hold no key (this one is not shown): name the variable "
+            "that holds it in LLAMEA_GPU_LLM_KEY_VARIABLE"
+        )
     if not (first_spec and plus and next_spec) or "hybrid:" in spec.partition(":")[2]:
         raise SearcherError(
             f"a hybrid must be hybrid:FIRST+NEXT, of two searchers that are none themselves, but "
             f"got {spec!r}"
         )
     first_spec, share = _without_share(spec, first_spec)
-    if first_spec.startswith("llm:") and "fallback=" not in first_spec:
-        first_spec += ("&" if "?" in first_spec else "?") + "fallback=none"
+    if first_spec.startswith("llm:"):
+        # Hybrids of one FIRST ask alike: each keeps a conversation of its own.
+        first_spec = _with_default(first_spec, "fallback", "none")
+        tag = hashlib.sha256(next_spec.encode()).hexdigest()[:8]
+        first_spec = _with_default(first_spec, "tag", tag)
     first = trusted(first_spec)
     following = registry.resolve(next_spec)
     if isinstance(following, LibrarySearcher):
@@ -115,6 +125,9 @@ class Hybrid:
             first(cast("Evaluate", noted), space, rng)
         except BudgetExhausted:
             if not noted.share_used:
+                raise
+        except Stalled:  # it asks for nothing new any more: it has ended
+            if following is None:
                 raise
         if following is not None:
             following(evaluate, cast("Space", SeededSpace(space, noted.best_first())), rng)
@@ -212,6 +225,15 @@ def trusted(spec: str) -> LibrarySearcher:
         factory="llamea_gpu.searchers.hybrid:build_classical",
         settings={"name": name, **found.hyperparameters},
     )
+
+
+def _with_default(spec: str, key: str, value: str) -> str:
+    """``spec`` with that setting, unless it has one of its own."""
+    target, _, query = spec.partition("?")
+    items = [item for item in query.split("&") if item]
+    if any(item.partition("=")[0] == key for item in items):
+        return spec
+    return f"{target}?{'&'.join([*items, f'{key}={value}'])}"
 
 
 def _without_share(spec: str, first: str) -> tuple[str, float]:

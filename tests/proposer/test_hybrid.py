@@ -14,7 +14,7 @@ from support.fake_openai import FakeOpenAI, Reply, completion
 from support.recordings import small_recording
 
 from llamea_gpu.bench.plan import describe_searcher
-from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.errors import BudgetExhausted, SearcherError, TaskError
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
 from llamea_gpu.sandbox import Job
@@ -24,7 +24,7 @@ from llamea_gpu.searchers.registry import SearcherSource, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import Evaluator, SequentialClock, Task, Trace
+from llamea_gpu.tasks import Evaluator, SequentialClock, Stalled, Task, Trace
 
 LLM = "llm:m?rounds=1&initial=4&batch=12"
 UNTRUSTED = '''
@@ -106,6 +106,29 @@ def test_an_evaluator_goes_on_where_a_trace_ended(task: Task) -> None:
     assert both.rows.tolist() == whole.rows.tolist()
     assert both.elapsed_s.tolist() == whole.elapsed_s.tolist()
     assert (both.revisits, both.asks) == (3, 8)
+
+
+def test_time_after_the_last_visit_is_charged(task: Task) -> None:
+    """A model's latency, say, when its answer brought nothing to measure."""
+    evaluator = Evaluator(task)
+    evaluator.ask(np.array([3]))
+    evaluator.wait_until(evaluator.now_s + 5.0)
+    start = evaluator.trace(outcome="finished", seed=5)
+    assert Evaluator(task, start=start).now_s == evaluator.now_s == start.elapsed_s[-1] + 5.0
+    stored = replace(start, ended_s=0.0)
+    assert Evaluator(task, start=stored).now_s == start.elapsed_s[-1]
+
+
+def test_a_trace_of_another_task_is_refused(task: Task) -> None:
+    start = first_part(task, [3, 50])
+    for wrong in (
+        replace(start, rows=start.rows + 1),
+        replace(start, rows=start.rows + 10**6),
+        replace(start, rows=start.rows - 10),
+        replace(start, cost_ms=start.cost_ms * 2),
+    ):
+        with pytest.raises(TaskError, match="of its own task"):
+            Evaluator(task, start=wrong)
 
 
 def test_a_sandboxed_candidate_begins_with_what_was_measured(runner: Runner, task: Task) -> None:
@@ -213,6 +236,21 @@ def test_a_budget_that_ends_during_the_first_one_ends_both(task: Task) -> None:
     assert second.first == []
 
 
+def test_a_first_one_that_stalls_has_ended(task: Task) -> None:
+    class Stuck:
+        def __call__(self, evaluate: Any, space: Any, rng: Any) -> None:
+            known = space.sample(3)
+            while True:
+                evaluate(known)
+
+    second = Takes()
+    _, ended = in_process(Hybrid(Stuck(), second), task)
+    assert ended
+    assert len(second.spent) > 10
+    with pytest.raises(Stalled):
+        in_process(Hybrid(Stuck(), None), task)
+
+
 def test_a_fault_of_the_first_one_is_not_passed_over(task: Task) -> None:
     class Broken:
         def __call__(self, evaluate: Any, space: Any, rng: Any) -> None:
@@ -294,6 +332,33 @@ def test_a_run_of_both_is_one_trace_that_depends_on_its_seed(
     assert len(set(first.rows.tolist())) == len(first.rows)
     assert (np.diff(first.elapsed_s) >= 0).all()
     assert set(Oracle(task.recording).rows) <= set(first.rows.tolist()[:16])
+
+
+def test_hybrids_of_one_model_keep_a_conversation_each(
+    server: FakeOpenAI, task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They ask alike with the same seed, and a model answers differently every time."""
+    monkeypatch.setenv("LLAMEA_GPU_LLM_RECORD", str(tmp_path))
+    space, turn = task.recording.space, iter(range(40))
+
+    def answer(body: dict[str, Any]) -> Reply:
+        config = space.value_dict(space.configuration(next(turn)))
+        return completion(json.dumps({"configs": [config]}))
+
+    def run_of(following: str, route: str = "") -> Trace:
+        spec = f"hybrid:llm:m?rounds=1&initial=0{route}+{following}"
+        return run_optimizer(resolve(spec).build, task, 1, cpu_s=None)  # type: ignore[union-attr]
+
+    server.default = answer
+    named = ("scipy:dual_annealing", "scipy:differential_evolution")
+    live = [run_of(following) for following in named]
+    assert live[0].rows[0] != live[1].rows[0]
+    monkeypatch.setenv("LLAMEA_GPU_LLM_RECORDING", str(tmp_path))
+    monkeypatch.delenv("LLAMEA_GPU_LLM_RECORD")
+    for following, trace in zip(named, live, strict=True):
+        again = run_of(following, "&route=replay")
+        assert again.error is None
+        assert again.rows.tolist() == trace.rows.tolist()
 
 
 def test_a_model_that_is_gone_leaves_all_to_the_next_one_and_says_so(

@@ -353,6 +353,17 @@ def test_answers_without_use_are_asked_for_once_more_and_then_left(
     assert "its last answers held nothing to measure" in (trace.error or "")
 
 
+def test_an_empty_round_is_not_a_dull_one(server: FakeOpenAI, task: Task) -> None:
+    """Otherwise one answer without use would end an impatient search, and nobody would say so."""
+    server.script.extend([completion("I would try larger blocks."), proposals(BEST)])
+    trace = run(f"llm:m?rounds=2&patience=1&{ALONE}", task)
+    assert trace.error is None
+    assert trace.rows[-1] == row(task, BEST)
+    server.default = lambda body: completion("As I said.")
+    gave_up = run(f"llm:m?rounds=9&patience=1&{ALONE}", task)
+    assert "its last answers held nothing to measure" in (gave_up.error or "")
+
+
 def test_one_of_two_models_is_enough(server: FakeOpenAI, task: Task) -> None:
     server.default = lambda body: proposals(BEST) if body["model"] == "b" else error(500)
     trace = run(f"llm:a,b?rounds=1&{ALONE}", task)
@@ -419,6 +430,16 @@ def test_the_rounds_are_recorded(
     assert document["rounds"][1]["best_ms"] == task.recording.time_ms[row(task, BEST)]
     assert document["rounds"][1]["tokens"] == 300
     assert "block: 7 is none of" in document["rounds"][0]["notes"][0]
+
+
+def test_a_folder_that_cannot_be_made_is_known_before_anything_is_asked(
+    server: FakeOpenAI, task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LLAMEA_GPU_LLM_RECORD", str(tmp_path / "file" / "folder"))
+    trace = run("llm:m", task)
+    assert (trace.outcome, len(trace.rows), server.received) == ("error", 0, [])
+    assert "LLAMEA_GPU_LLM_RECORD must name a folder" in (trace.error or "")
 
 
 def test_many_runs_share_one_exchange_folder(
@@ -499,6 +520,9 @@ def test_latency_is_charged_only_when_asked_and_only_beyond_measuring(
         ("llm:m?fallback=nobody", "a searcher must be a known name"),
         ("llm:m?fallback=llm:x", "must need no model"),
         ("llm:m?cap_usd=inf", "caps of at least 0"),
+        ("llm:m?tag=../x", "a tag of at most 40"),
+        ("hybrid:llm:m?api_key=sk-1", "must hold no key"),
+        ("hybrid:llm:m?api_key=sk-1&share=7+random_search", "must hold no key"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_words(spec: str, said: str) -> None:

@@ -115,10 +115,12 @@ class _Run:
         self.history = History(self._layout)
         self.history.default = _default(space)
         self._description: SpaceDescription = self._layout.describe(self.history.default)
-        named = getattr(getattr(space, "info", None), "name", "") or workload.kernel
-        slug = re.sub(r"[^A-Za-z0-9.]+", "-", named)[:60]
+        self._named = getattr(getattr(space, "info", None), "name", "") or workload.kernel
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", self._named)[:60]
         self.run_id = f"{slug}-{int(rng.integers(2**32)):08x}-{settings.digest}"
-        options = route_options(settings.route, self.run_id)
+        self._record_name = "-".join(filter(None, (self.run_id, settings.tag)))
+        options = route_options(settings.route, self._record_name)
+        record_folder()  # one that cannot be made is to be known before anything is spent
         self._conversation = Conversation(make_client(options), Ledger(prices(), settings.caps))
         self.rounds: list[Round] = []
         self.trouble = ""
@@ -138,7 +140,8 @@ class _Run:
             gain = _gain(before_ms, self.history.best_ms)
             self._note(number, replies, proposals)
             empty = 0 if proposals.configs else empty + 1
-            dull = dull + 1 if gain < self._settings.min_gain else 0
+            if proposals.configs:  # otherwise there was nothing that could gain
+                dull = dull + 1 if gain < self._settings.min_gain else 0
             if empty >= _MOST_EMPTY_ROUNDS or (empty and number == self._settings.rounds == 1):
                 self._degrade("its last answers held nothing to measure", replies)
                 return
@@ -275,17 +278,18 @@ class _Run:
         )
 
     def _record(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_recording(folder / f"{self.run_id}.jsonl", self._conversation.exchanges)
+        save_recording(folder / f"{self._record_name}.jsonl", self._conversation.exchanges)
         document: dict[str, Any] = {
             "run_id": self.run_id,
+            "space": self._named,
             "settings": asdict(self._settings),
             "trouble": self.trouble,
             "warnings": self._conversation.warnings,
             "rounds": [asdict(each) for each in self.rounds],
         }
         text = json.dumps(document, ensure_ascii=False, indent=1)
-        (folder / f"{self.run_id}.rounds.json").write_text(text + "\n", encoding="utf-8")
+        path = folder / f"{self._record_name}.rounds.json"
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def _merged(read: Sequence[Proposals]) -> Proposals:

@@ -65,9 +65,22 @@ def route_options(route: str, run_id: str) -> RouteOptions:
 
 
 def record_folder() -> Path | None:
-    """Where conversations are kept; None: nowhere."""
-    folder = _variable("RECORD")
-    return Path(folder) if folder else None
+    """Where conversations are kept, made if need be; None: nowhere.
+
+    Raises:
+        SearcherError: it cannot be made.
+    """
+    named = _variable("RECORD")
+    if not named:
+        return None
+    folder = Path(named)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SearcherError(
+            f"{_PREFIX}RECORD must name a folder, but {named!r}: {error}"
+        ) from error
+    return folder
 
 
 def prices() -> Mapping[str, Price]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 
@@ -14,7 +15,7 @@ from llamea_gpu.searchers.library import Setting
 from llamea_gpu.searchers.llm.route import ROUTES
 
 # These do not change what is asked: runs that differ in them alone can replay each other.
-_NOT_IDENTITY = ("route", "fallback", "latency_s", "cap_tokens", "cap_usd")
+_NOT_IDENTITY = ("route", "fallback", "latency_s", "cap_tokens", "cap_usd", "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class ProposerSettings:
         latency_s: simulated seconds that an answer takes, charged as far as no measurement was
             under way; 0 charges nothing.
         route: openai, batch or replay; "" is what the environment says.
+        tag: tells the records of runs apart that ask alike; a hybrid sets its own.
     """
 
     model: str
@@ -53,6 +55,7 @@ class ProposerSettings:
     fallback: str = "iterated_local_search"
     latency_s: float = 0.0
     route: str = ""
+    tag: str = ""
 
     def __post_init__(self) -> None:
         rules = {
@@ -66,6 +69,8 @@ class ProposerSettings:
             "caps of at least 0": self.cap_tokens >= 0 and 0 <= self.cap_usd < math.inf,
             "latency_s of at least 0": 0 <= self.latency_s < math.inf,
             f"a route of {', '.join(ROUTES)}": self.route in ("", *ROUTES),
+            "a tag of at most 40 letters and digits": re.fullmatch("[A-Za-z0-9]{0,40}", self.tag)
+            is not None,
         }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
