@@ -30,17 +30,13 @@ SEARCHERS = (
     "random_search",
     "iterated_local_search",
     "genetic_algorithm",
-    "differential_evolution",
     "simulated_annealing",
-    "scipy:dual_annealing",
     "scipy:differential_evolution",
     "optuna:TPESampler",
     "optuna:CmaEsSampler",
     "kernel_tuner:genetic_algorithm",
-    "kernel_tuner:diff_evo",
     "kernel_tuner:adaptive_tabu_greywolf",
     "helion:LFBOTreeSearch",
-    "helion:PatternSearch",
 )
 
 

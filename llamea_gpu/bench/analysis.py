@@ -15,7 +15,8 @@ The rules, in one place:
   spaces' P. That is the bootstrap that resamples spaces with all their runs, in closed form; one
   that resampled runs as well would count their spread twice (Davison and Hinkley 1997, 3.8).
 - A beats B when the difference of P has a p below .05 after Holm's correction for all pairs. A
-  searcher's places are those that the verdicts leave open.
+  searcher's places are those that the verdicts leave open. Pairs of which both were known before (a
+  baseline's) are corrected among themselves: they are no question of this bench.
 - Fewer than five repeats give no interval and no verdict. Wilcoxon's test is left out where no
   outcome could be below .05 after correction (under six spaces, more with many pairs); Friedman's
   takes three searchers and three spaces.
@@ -26,7 +27,7 @@ The rules, in one place:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -73,14 +74,16 @@ def analyse(
     tasks: Mapping[str, Task],
     runs: Mapping[RunKey, Trace],
     resamples: int = RESAMPLES,
+    known: Collection[str] = (),
 ) -> Analysis:
     """The findings of a finished bench. ``tasks`` are those of the plan's spaces, by name.
 
-    ``resamples`` of the runs on each space are behind the intervals.
+    ``resamples`` of the runs on each space are behind the intervals; ``known`` are the searchers
+    whose results come from a baseline.
     """
     samples = Samples.of(plan, tasks, runs, resamples)
     names = sorted(samples.cells, key=lambda name: -samples.p(name).mean())
-    comparisons = _comparisons(samples, names)
+    comparisons = _comparisons(samples, names, known)
     standings = tuple(_standing(samples, name, comparisons) for name in names)
     ranks = _ranks(samples, names)
     traces = {name: [t for cell in samples.cells[name] for t in cell.traces] for name in names}
@@ -89,7 +92,7 @@ def analyse(
         comparisons=comparisons,
         ranks=ranks,
         cautions=(*cautions(plan, standings, comparisons), *troubles(traces)),
-        sentences=summary(plan, standings, comparisons),
+        sentences=summary(plan, standings, comparisons, known),
     )
 
 
@@ -206,18 +209,25 @@ def _reach(groups: Sequence[tuple[SpaceInfo, Sequence[Trace]]], percent: int) ->
     )
 
 
-def _comparisons(samples: Samples, names: Sequence[str]) -> tuple[Comparison, ...]:
-    """Every pair, the better first; both corrections are over all of them."""
+def _comparisons(
+    samples: Samples, names: Sequence[str], known: Collection[str]
+) -> tuple[Comparison, ...]:
+    """Every pair, the better first. Corrections are over all pairs of a family."""
     pairs = list(combinations(names, 2))
+    old = [pair for pair in pairs if set(pair) <= set(known)]
+    new = [pair for pair in pairs if pair not in old]
+    found = {(c.first, c.second): c for family in (new, old) for c in _family(samples, family)}
+    return tuple(found[pair] for pair in pairs)
+
+
+def _family(samples: Samples, pairs: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
     tests = [_PairTest(samples, first, second, len(pairs)) for first, second in pairs]
     p_holm = _corrected([test.p_value for test in tests])
     possible = smallest_wilcoxon_p(len(samples.tasks)) * len(pairs) < SIGNIFICANT
     wilcoxon = [wilcoxon_p_value(t.by_space) if possible else None for t in tests]
     wilcoxon_holm = _corrected(wilcoxon)
-    return tuple(
-        test.comparison(p_holm[place], wilcoxon[place], wilcoxon_holm[place])
-        for place, test in enumerate(tests)
-    )
+    for place, test in enumerate(tests):
+        yield test.comparison(p_holm[place], wilcoxon[place], wilcoxon_holm[place])
 
 
 def _corrected(p_values: Sequence[float | None]) -> Sequence[float | None]:

@@ -89,8 +89,10 @@ def run_bench(
             process writes to it.
     """
     runs: dict[RunKey, Trace] = {}
+    asked = {searcher.name for searcher in plan.searchers}
     if baseline is not None:
         plan, runs = _with_baseline(plan, baseline)
+    known = {searcher.name for searcher in plan.searchers} - asked
     with contextlib.ExitStack() as stack:
         journal = None
         if folder is not None:
@@ -113,7 +115,8 @@ def run_bench(
                 journal.append(key, trace)
             if progress is not None:
                 progress(len(runs), total)
-        results = BenchResults(plan, runs, analyse(plan, by_name, runs), tuple(command))
+        analysis = analyse(plan, by_name, runs, known=known)
+        results = BenchResults(plan, runs, analysis, tuple(command))
         if folder is not None and journal is not None:
             _keep(results, folder, journal)
     return results

@@ -5,7 +5,7 @@ What it does not do: decide anything; `llamea_gpu.bench.analysis` states the rul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -48,9 +48,15 @@ def comparison_sentence(found: Comparison, pairs: int) -> str:
 
 
 def summary(
-    plan: Plan, standings: Sequence[Standing], comparisons: Sequence[Comparison]
+    plan: Plan,
+    standings: Sequence[Standing],
+    comparisons: Sequence[Comparison],
+    known: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """The result: who leads, then every comparison with the leader."""
+    """The result: who leads, then every comparison with the leader.
+
+    With a baseline, whose searchers are ``known``: every comparison that is new.
+    """
     best = standings[0]
     where = f"{len(plan.spaces)} space{'s' if len(plan.spaces) > 1 else ''}"
     first = (
@@ -58,7 +64,14 @@ def summary(
         f"{len(standings)} searcher{'s' if len(standings) > 1 else ''} on {where} with "
         f"{plan.repeats} repeats."
     )
-    return (first, *(c.sentence for c in comparisons if c.first == best.searcher))
+    told = [
+        found.sentence
+        for found in comparisons
+        if (
+            not {found.first, found.second} <= set(known) if known else found.first == best.searcher
+        )
+    ]
+    return (first, *told)
 
 
 def cautions(
@@ -89,12 +102,13 @@ def cautions(
             f"{', '.join(lotteries)}: a score there is mostly luck."
             + (f" P without: {without}." if without else "")
         )
-    said += [
-        f"{standing.failed_runs} of {standing.runs} runs of {standing.searcher} failed or "
-        f"measured nothing in time; they count with what they had found."
-        for standing in standings
-        if standing.failed_runs
-    ]
+    failing = [s for s in standings if s.failed_runs]
+    if failing:
+        counts = ", ".join(f"{s.searcher} {s.failed_runs} of {s.runs}" for s in failing)
+        said.append(
+            f"Runs that failed or measured nothing in time count with what they had found: "
+            f"{counts}."
+        )
     return tuple(said)
 
 

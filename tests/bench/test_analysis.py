@@ -83,6 +83,26 @@ def test_too_few_repeats_give_numbers_and_no_verdict() -> None:
     assert "too few repeats" in found.sentences[1]
 
 
+def test_pairs_of_a_baseline_do_not_weaken_what_is_asked() -> None:
+    skills = {"new": 1.0, **{f"old-{i}": 0.1 * i for i in range(5)}}
+    plan, tasks, runs = simulated_bench(skills, TASKS[:3], 6)
+    together = analyse(plan, tasks, runs, 50)
+    apart = analyse(plan, tasks, runs, 50, known={name for name in skills if name != "new"})
+    for mixed, found in zip(together.comparisons, apart.comparisons, strict=True):
+        assert (mixed.first, mixed.second, mixed.p_value) == (
+            found.first,
+            found.second,
+            found.p_value,
+        )
+        assert found.p_holm is not None
+        assert mixed.p_holm is not None
+        assert found.p_holm <= mixed.p_holm
+    least = min(c.p_value for c in apart.comparisons if "new" in (c.first, c.second))  # type: ignore[type-var]
+    assert least in [c.p_holm and c.p_holm / 5 for c in apart.comparisons]
+    assert len(apart.sentences) == 1 + 5
+    assert all("new" in sentence for sentence in apart.sentences[1:])
+
+
 def test_wilcoxon_is_left_out_where_it_cannot_decide() -> None:
     # 2 / 2**5 = .0625; with six spaces .03125, but not for the three pairs of three searchers.
     two, three = {"a": 0.0, "b": 2.0}, {"a": 0.0, "b": 2.0, "c": 0.5}
