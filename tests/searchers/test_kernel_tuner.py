@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -401,6 +402,14 @@ def test_the_search_ends_when_everything_is_visited() -> None:
     task = budgeted(line_recording([float(cost) for cost in range(1, 31)]), 100)
     trace = run("greedy_ils", task)
     assert (trace.outcome, trace.rows.size) == ("finished", 30)
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "brute_force"])
+def test_what_is_lifted_ends_where_nothing_is_left_to_improve(strategy: str, task: Task) -> None:
+    plateau = replace(task, recording=line_recording([1.0] * 40 + [2.0] * 20), budget_s=1000.0)
+    trace = run_optimizer(library_searcher(strategy).build, plateau, 3, cpu_s=30.0)
+    assert trace.outcome in ("finished", "stalled", "error"), trace.error
+    assert trace.rows.size > 1
 
 
 def test_a_search_that_asks_for_nothing_valid_stalls(task: Task) -> None:

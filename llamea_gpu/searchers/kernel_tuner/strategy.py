@@ -47,8 +47,9 @@ _LIFTED: Mapping[str, Mapping[str, Callable[[int], int]]] = {
     "bayes_opt": {"max_fevals": _all},
     # It gives up by itself after as many calls as there are configurations, two a generation.
     "genetic_algorithm": {"maxiter": lambda size: max(size // 2, 1)},
-    "pso": {"maxiter": _endless},
-    "firefly_algorithm": {"maxiter": _endless},
+    "pso": {"maxiter": _all},
+    # Not endless: fireflies that are all alike never ask again.
+    "firefly_algorithm": {"maxiter": _all},
     "dual_annealing": {"max_fevals": _endless},
     "hybrid_vndx": {"budget": _endless},
 }
