@@ -1,11 +1,14 @@
 """Kernel Tuner's strategies on spaces of the FAIR benchmark hub, beside figures measured elsewhere.
 
     python scripts/reproduce_kernel_tuner_anchors.py run HUB_FOLDER RUNS.jsonl [--repeats 25]
+    python scripts/reproduce_kernel_tuner_anchors.py run HUB_FOLDER RUNS.jsonl --native
     python scripts/reproduce_kernel_tuner_anchors.py report HUB_FOLDER RUNS.jsonl
 
 HUB_FOLDER holds a folder for each kernel, with T1.json and DEVICE_T4.json(.gz) files; the spaces
 are those of the hub (DOI 10.5281/zenodo.15364124). ``run`` adds a line to RUNS.jsonl when a run is
-done and leaves out what is there already, so that it can be stopped. ``report`` scores the lines:
+done and leaves out what is there already, so that it can be stopped. With ``--native`` it is Kernel
+Tuner itself that runs: ``tune_kernel`` in simulation mode, with its own clock, solver and order of
+configurations. ``report`` scores the lines:
 
 - P: revisits are free, as in the budget of Kernel Tuner and in this project.
 - P, revisits charged: a revisit takes the time of its benchmark runs, which autotuning_methodology
@@ -21,11 +24,15 @@ revisits free on these and six harder ones (A6000, W6600, W7800), which this scr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
+import io
 import json
 import multiprocessing
 import os
+import random
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +46,8 @@ from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.scoring import ExternalTrace, aggregate, score_space
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import resolve
-from llamea_gpu.spaces.formats import import_recording
+from llamea_gpu.spaces.formats import export_recording, import_recording
+from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import Task, run_seed
 
 DEVICES = ("A100", "A4000", "MI250X")
@@ -88,6 +96,7 @@ LIFTED = (
 )
 # Tens of CPU seconds a run.
 SLOW = ("hybrid_vndx?budget=5000", "bayes_opt")
+NATIVE = " (tune_kernel)"
 PACKAGE_CALLS = 5
 TIME_KEYS = ["compilation", "runtimes", "framework", "search_algorithm", "validation"]
 
@@ -150,6 +159,8 @@ Order = tuple[Path, str, str, str, int, float]
 def run_one(order: Order) -> dict[str, Any]:
     folder, kernel, device, spec, repeat, cpu_s = order
     problem = load(folder, kernel, device)
+    if spec.endswith(NATIVE):
+        return run_native(problem, folder / kernel / "T1.json", order)
     task = problem.task
     searcher = resolve(f"kernel_tuner:{spec}")
     assert isinstance(searcher, LibrarySearcher)
@@ -173,6 +184,62 @@ def run_one(order: Order) -> dict[str, Any]:
     }
 
 
+@cache
+def exported(recording: Recording) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="anchors")) / "cache.json"
+    export_recording(recording, path, "kernel-tuner")
+    return path
+
+
+def run_native(problem: Problem, t1: Path, order: Order) -> dict[str, Any]:
+    """``tune_kernel`` in simulation mode; the line of `run_one`."""
+    from kernel_tuner import tune_kernel
+
+    _, kernel, device, spec, repeat, _ = order
+    task = problem.task
+    space = task.recording.space
+    conditions = json.loads(t1.read_text())["ConfigurationSpace"]["Conditions"]
+    searcher = resolve(f"kernel_tuner:{spec.removesuffix(NATIVE)}")
+    assert isinstance(searcher, LibrarySearcher)
+    options = {k: v for k, v in searcher.settings.items() if k not in ("strategy", "module")}
+    seed = run_seed(1, task.name, repeat)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - what Kernel Tuner draws from
+    start = time.process_time()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        results, _ = tune_kernel(
+            task.recording.info.kernel,
+            "",
+            (1,),
+            [],
+            {name: list(v) for name, v in zip(space.names, space.values, strict=True)},
+            restrictions=[condition["Expression"] for condition in conditions],
+            lang="CUDA",
+            cache=str(exported(task.recording)),
+            simulation_mode=True,
+            quiet=True,
+            strategy=searcher.settings["strategy"],
+            strategy_options={**options, "time_limit": task.budget_s},
+        )
+    cpu_s = time.process_time() - start
+    index = [{v: i for i, v in enumerate(values)} for values in space.values]
+    places = (tuple(i[r[n]] for n, i in zip(space.names, index, strict=True)) for r in results)
+    asked = [row for row in map(space.row, places) if row >= 0]
+    rows = list(dict.fromkeys(asked))
+    return {
+        "searcher": spec,
+        "space": f"{kernel}-{device}",
+        "repeat": repeat,
+        "outcome": "ended",
+        "error": None,
+        "asks": len(asked),
+        "cpu_s": round(cpu_s, 2),
+        "rows": rows,
+        "charged_s": [round(t, 4) for t in charged(problem, asked, len(rows))],
+    }
+
+
 def charged(problem: Problem, asked: Sequence[int], visits: int) -> Iterator[float]:
     """When each first visit is done if revisits take the time of their benchmark runs."""
     evaluation_s = problem.task.recording.evaluation_s
@@ -192,7 +259,7 @@ def run(arguments: argparse.Namespace) -> None:
     done = {(line["searcher"], line["space"], line["repeat"]) for line in lines(arguments.runs)}
     orders: list[Order] = [
         (arguments.folder, kernel, device, spec, repeat, arguments.cpu_limit)
-        for spec in arguments.searcher or (*AS_MEASURED, *LIFTED, *SLOW)
+        for spec in chosen(arguments)
         for repeat in range(arguments.slow_repeats if spec in SLOW else arguments.repeats)
         for kernel in KERNELS
         for device in DEVICES
@@ -213,6 +280,12 @@ def run(arguments: argparse.Namespace) -> None:
             )
 
 
+def chosen(arguments: argparse.Namespace) -> list[str]:
+    if arguments.native:
+        return [f"{spec}{NATIVE}" for spec in arguments.searcher or AS_MEASURED]
+    return arguments.searcher or [*AS_MEASURED, *LIFTED, *SLOW]
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -222,7 +295,7 @@ def report(arguments: argparse.Namespace) -> None:
     runs = lines(arguments.runs)
     package = Package(problems)
     print(
-        f"{'strategy':<32}{'runs':>5}{'P':>8}{'s.e.':>6}{'charged':>9}{'s.e.':>6}"
+        f"{'strategy':<44}{'runs':>5}{'P':>8}{'s.e.':>6}{'charged':>9}{'s.e.':>6}"
         f"{'package':>9}{'s.d.':>6}{'ref. 6':>8}{'ref. 12':>8}{'CPU s':>8}  ends"
     )
     for spec in dict.fromkeys(line["searcher"] for line in runs):
@@ -232,7 +305,7 @@ def report(arguments: argparse.Namespace) -> None:
             continue
         free, paid = (scored(problems, by_space, charge) for charge in (False, True))
         theirs = package.scores(by_space)
-        name = spec.partition("?")[0]
+        name = spec.removesuffix(NATIVE).partition("?")[0]
         six, twelve = (
             f"{reference[name]:.3f}" if name in reference and spec not in LIFTED else "-"
             for reference in (REFERENCE_SIX, REFERENCE_TWELVE)
@@ -241,7 +314,7 @@ def report(arguments: argparse.Namespace) -> None:
         for line in found:
             ends[line["outcome"]] = ends.get(line["outcome"], 0) + 1
         print(
-            f"{spec:<32}{len(found):>5}{free.p:>8.3f}{free.standard_error or 0:>6.3f}"
+            f"{spec:<44}{len(found):>5}{free.p:>8.3f}{free.standard_error or 0:>6.3f}"
             f"{paid.p:>9.3f}{paid.standard_error or 0:>6.3f}{np.mean(theirs):>9.3f}"
             f"{np.std(theirs, ddof=1):>6.3f}{six:>8}{twelve:>8}"
             f"{np.mean([line['cpu_s'] for line in found]):>8.2f}  "
@@ -333,6 +406,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the hub's spaces")
     parser.add_argument("runs", type=Path, help="JSON lines, added to")
     parser.add_argument("--searcher", action="append", help="strategy?options; repeatable")
+    parser.add_argument("--native", action="store_true", help="run Kernel Tuner itself")
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--slow-repeats", type=int, default=25, help=f"of {', '.join(SLOW)}")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
