@@ -43,9 +43,10 @@ from typing import Any
 import numpy as np
 import pyarrow  # noqa: F401 - writes recordings: a missing one shows before the time is spent
 
-from llamea_gpu.integrations.kernel_tuner.record import RecordProgress, record_kernel
+from llamea_gpu.integrations.kernel_tuner.record import record_kernel
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+from llamea_gpu.integrations.progress import RecordProgress
 from llamea_gpu.spaces.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]

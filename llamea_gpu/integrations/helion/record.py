@@ -25,8 +25,15 @@ from typing import Any
 import numpy as np
 
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.device_lock import devices_held
 from llamea_gpu.integrations.helion.assembly import assemble
-from llamea_gpu.integrations.helion.grid import Grid, propose_grid, read_grid, slots_of
+from llamea_gpu.integrations.helion.grid import (
+    Grid,
+    Slot,
+    propose_grid,
+    read_grid,
+    slots_of,
+)
 from llamea_gpu.integrations.helion.kernels import recording_name
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
 from llamea_gpu.integrations.helion.stages import CompileStage, TimingStage
@@ -34,7 +41,9 @@ from llamea_gpu.integrations.helion.static import FakeArguments
 from llamea_gpu.integrations.helion.worker import Stage
 from llamea_gpu.integrations.journal import Journal, open_journal
 from llamea_gpu.integrations.nvidia import gpu_facts
+from llamea_gpu.integrations.progress import RecordProgress
 from llamea_gpu.spaces.formats import export_recording
+from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import Recording
 
 
@@ -90,17 +99,6 @@ class RecordingPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordProgress:
-    """Where a recorder is: counts of configurations, and seconds."""
-
-    done: int
-    total: int
-    failed: int
-    elapsed_s: float
-    left_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class RecordOutcome:
     """How a call ended.
 
@@ -130,13 +128,16 @@ def record_kernel(
     """Measure a grid of a kernel's configurations and write ``output`` (native format).
 
     Raises:
-        RecordingError: no GPU, a script, grid or journal that does not fit, a default
-            configuration that is wrong, or measuring that does not start.
+        RecordingError: no GPU or one at which another recorder is, a script, grid or journal that
+            does not fit, a default configuration that is wrong, or measuring that does not start.
     """
     devices = _chosen_devices(settings)
     compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
     plan = plan_recording(script, settings)
-    with tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as folder:
+    with (
+        devices_held(devices),
+        tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as folder,
+    ):
         return measure(
             plan,
             [CompileStage(script, settings.shape, Path(folder))] * compilers,
@@ -161,11 +162,12 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
     case = gpu.load_case(script, settings.shape)
     bound = gpu.bind(case.kernel, case.arguments)
     default = dict(bound.config_spec.default_config().config)
+    slots = slots_of(bound)
     if settings.grid is not None:
         grid = read_grid(settings.grid)
     else:
-        grid = propose_grid(slots_of(bound), settings.auto)
-    grid.config(0, default)  # its slots are the kernel's
+        grid = propose_grid(slots, settings.auto)
+    _check_slots(grid, default, slots)
     return RecordingPlan(
         name=settings.name or recording_name(case),
         kernel=case.name,
@@ -201,16 +203,21 @@ def measure(
     where = journal_path(output)
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
-        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits))
         journal = stack.enter_context(
             open_journal(where, _identity(plan, settings, len(compiling)))
         )
+        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits))
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
         journal.append({"clocks": _clocks(plan)})
-        for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
-            journal.append(_entry(outcome))
-            tracker.add(outcome)
+        try:
+            for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
+                journal.append(_entry(outcome))
+                tracker.add(outcome)
+        except RecordingError:
+            if not tracker.done:
+                where.unlink()  # nothing to go on with, and the mended kernel will be another
+            raise
         complete = tracker.done == plan.grid.size
         if complete or tracker.timed:  # else the timing processes may not have started yet
             journal.append({"facts": _common_facts(pipeline.facts()), "clocks": _clocks(plan)})
@@ -255,6 +262,8 @@ def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
     devices = settings.devices or tuple(range(count))
     if not all(0 <= device < count for device in devices):
         raise RecordingError(f"GPUs are numbered 0 to {count - 1} here, but got {devices}")
+    if len(set(devices)) < len(devices):
+        raise RecordingError(f"a GPU times one configuration at a time, but got {devices}")
     kinds = {torch.cuda.get_device_name(device) for device in devices}
     if len(kinds) > 1:
         raise RecordingError(
@@ -262,6 +271,18 @@ def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
             f"{', '.join(sorted(kinds))}: choose some"
         )
     return devices
+
+
+def _check_slots(grid: Grid, default: Mapping[str, Any], slots: Sequence[Slot]) -> None:
+    """Refuse a grid with slots that the kernel lacks: all of its points would fail to compile."""
+    known = sorted({*default, *(slot.name.partition("[")[0] for slot in slots)})
+    for name in grid.names:
+        if name.partition("[")[0] not in known:
+            raise RecordingError(
+                f"a grid's slots must be of the kernel's configuration, but {quoted(name)} is not; "
+                f"it has {', '.join(known)}"
+            )
+    grid.config(0, default)  # elements of lists are there, too
 
 
 def _common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import IO, Any
 
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.device_lock import device_lock
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
 from llamea_gpu.integrations.kernel_tuner.worker import WAITING, Order, order_line
 
@@ -272,15 +273,3 @@ def _refuse_crashes(crashed: Sequence[Mapping[str, Any]]) -> None:
             f"a kernel must run for some configurations, but the last {len(crashed)} crashed: "
             f"{crashed[-1]['message']}"
         )
-
-
-def device_lock(device: int) -> Path:
-    """The file that whoever checks or times on this device holds, whichever recorder it is of.
-
-    The same for all recorders of a user, and for what one that was killed has left running.
-    """
-    folder = Path(tempfile.gettempdir()) / f"llamea-gpu-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    number = visible[device].strip() if device < len(visible) else ""
-    return folder / f"device-{number or device}"

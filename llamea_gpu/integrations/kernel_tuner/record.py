@@ -34,23 +34,13 @@ from llamea_gpu.integrations.kernel_tuner.assembly import (
 from llamea_gpu.integrations.kernel_tuner.pool import MeasuringPool
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
 from llamea_gpu.integrations.nvidia import gpu_facts
+from llamea_gpu.integrations.progress import RecordProgress
 from llamea_gpu.integrations.sampling import stratified_rows
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SearchSpace
 
 _HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
-
-
-@dataclass(frozen=True, slots=True)
-class RecordProgress:
-    """Where a recorder is: counts of configurations, and seconds."""
-
-    done: int
-    total: int
-    failed: int
-    elapsed_s: float
-    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +21,20 @@ from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.device_lock import device_lock, devices_held
 from llamea_gpu.integrations.helion.grid import Grid
 from llamea_gpu.integrations.helion.kernels import find_script
 from llamea_gpu.integrations.helion.record import (
     RecordingPlan,
     RecordOutcome,
-    RecordProgress,
     RecordSettings,
     journal_path,
     measure,
     plan_recording,
+    record_kernel,
 )
 from llamea_gpu.integrations.helion.static import pretend_gpu
+from llamea_gpu.integrations.progress import RecordProgress
 from llamea_gpu.spaces import load_space
 from llamea_gpu.spaces.recording import STATUSES
 
@@ -186,6 +190,31 @@ def test_gpus_of_two_kinds_and_gpus_that_are_not_there_are_refused(
             plan_recording(find_script("row_sum"), RecordSettings())
         with pytest.raises(RecordingError, match="numbered 0 to 1"):
             plan_recording(find_script("row_sum"), RecordSettings(devices=(2,)))
+        with pytest.raises(RecordingError, match="one configuration at a time"):
+            plan_recording(find_script("row_sum"), RecordSettings(devices=(1, 1)))
+
+
+def test_one_recorder_at_a_time_is_at_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pretend_gpu("H200"), device_lock(0).open("a") as file:  # Kernel Tuner's recorder has it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(RecordingError, match="another one is at GPU 0"):
+            record_kernel(find_script("row_sum"), tmp_path / "out.parquet", RecordSettings())
+    with devices_held([0, 1]), pytest.raises(RecordingError, match="GPU 1"), devices_held([2, 1]):
+        pass
+    with devices_held([2, 0]):
+        pass
+
+
+def test_a_start_that_fails_leaves_no_journal_to_a_mended_kernel(tmp_path: Path) -> None:
+    output = tmp_path / "out.parquet"
+    wrong = FakeStage("time", tmp_path, refuses="the default configuration is wrong")
+    with pytest.raises(RecordingError, match="is wrong"):
+        measure(PLAN, [FakeStage("compile", tmp_path)], [wrong], output, RecordSettings())
+    assert not journal_path(output).exists()
 
 
 def test_without_a_gpu_recording_says_so(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import IO, Any
 import pytest
 
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.device_lock import device_lock
 from llamea_gpu.integrations.kernel_tuner import pool as pool_module
-from llamea_gpu.integrations.kernel_tuner.pool import MeasuringPool, device_lock
+from llamea_gpu.integrations.kernel_tuner.pool import MeasuringPool
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
 from llamea_gpu.integrations.kernel_tuner.worker import Order
 

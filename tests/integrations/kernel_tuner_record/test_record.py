@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.integrations.kernel_tuner.record import RecordProgress, record_kernel
+from llamea_gpu.integrations.kernel_tuner.record import record_kernel
 from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+from llamea_gpu.integrations.progress import RecordProgress
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
