@@ -28,10 +28,12 @@ random seed, a cold cache, and the same machine. Searchers are Helion's own, wri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -104,9 +106,8 @@ def measure_rate(options: argparse.Namespace, end: float) -> None:
     if target.exists() and "ratio" in json.loads(target.read_text()):
         return
     command = [sys.executable, str(ROOT / "scripts" / "bench_helion_recorder.py"), str(target)]
-    subprocess.run(
-        [*command, "--points", str(options.rate_points)], check=True, timeout=_left_s(end)
-    )
+    command += ["--points", str(options.rate_points)]
+    _log(options.out, f"rate: {_run(command, _left_s(end))[1]}")
 
 
 def record_all(options: argparse.Namespace, end: float) -> None:
@@ -120,8 +121,7 @@ def record_all(options: argparse.Namespace, end: float) -> None:
         command = [sys.executable, "-m", "llamea_gpu", "spaces", "record", "helion", kernel]
         command += ["--shape", shape, "--auto", str(options.points), "-o", str(output)]
         command += ["--max-seconds", f"{seconds:.0f}", "--partial"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
-        _log(options.out, f"{kernel}: {done.stdout}{done.stderr[-2000:]}")
+        _log(options.out, f"{kernel}: {_run(command, min(seconds + 60, _left_s(end)))[1]}")
 
 
 def compare_all(options: argparse.Namespace, end: float) -> None:
@@ -146,18 +146,39 @@ def _run_one(
     out: Path, kernel: str, searcher: str, command: list[str], folder: Path, limit_s: float
 ) -> None:
     caches = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
-    environment = {**os.environ, **{name: str(folder / sub) for name, sub in caches.items()}}
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=limit_s
-        )
-        problem = "" if done.returncode == 0 else done.stderr[-3000:]
-    except subprocess.TimeoutExpired:
-        problem = f"over {limit_s:.0f} s"
-    if problem:
-        _log(out, f"{kernel} {searcher}: {problem}")
+    well, said = _run(command, limit_s, {name: str(folder / sub) for name, sub in caches.items()})
+    if not well:
+        _log(out, f"{kernel} {searcher}: {said}")
         if searcher != "final":
             _append(out / "searches.jsonl", {"kernel": kernel, "searcher": searcher, "failed": 1})
+
+
+def _run(
+    command: list[str], limit_s: float, environment: dict[str, str] | None = None
+) -> tuple[bool, str]:
+    """Run a program, at most for so long: whether all went well, and the end of what it wrote.
+
+    What it started is ended with it: a process that hangs on the GPU would disturb the next.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **(environment or {})},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(max(0.0, limit_s))
+            said = f"exit status {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            said = f"over {limit_s:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return not said, f"{said} {output.read()[-3000:]}".strip()
 
 
 def compare_kernel(options: argparse.Namespace) -> None:

@@ -28,7 +28,8 @@ FACTS = {
 class FakeStage:
     """``kind`` is "compile" or "time"; a task's ``KIND`` entry says what happens there.
 
-    ok, error; hang; crash; crash-once; broken. Everything else a task holds is passed on.
+    ok, error; hang; crash; crash-once; broken. Everything else a task holds is passed on. With
+    ``start`` "crash" it does not open, with "crash-later" only once.
     """
 
     kind: str
@@ -41,7 +42,8 @@ class FakeStage:
     def opened(self) -> Iterator[tuple[Mapping[str, Any], Any]]:
         if self.refuses:
             raise RecordingError(self.refuses)
-        if self.start == "crash":
+        opened = any(line["kind"] == self.kind for line in trail(self.folder))
+        if self.start == "crash" or (self.start == "crash-later" and opened):
             raise ValueError("no such library")
         self.note("open", {})
         yield FACTS, self.handle

@@ -2,8 +2,9 @@
 
 Configurations go from the first to the second as they are compiled. A process that hangs is killed
 and its task counts as timed out; one that dies (a compiler that aborts, an illegal memory access)
-is started again and its task is tried once more, then counts as failed. Results come in the order
-in which they are finished.
+is started again and its task is tried once more, then counts as failed: as soon as the GPU answers
+a new process, since one that is gone is no fault of a configuration. Results come in the order in
+which they are finished.
 
 It knows nothing of Helion, journals and recordings: what compiling and timing mean is up to the
 stages (:mod:`llamea_gpu.integrations.helion.worker`).
@@ -120,6 +121,7 @@ class Pipeline:
             raise
         self._pending: deque[_Item] = deque()
         self._compiled: deque[_Item] = deque()
+        self._crashed: list[Outcome] = []  # in timing, since one of its processes started
         self._crashes = 0
 
     def __enter__(self) -> Pipeline:
@@ -150,7 +152,7 @@ class Pipeline:
             RecordingError: a stage refuses, does not start, or timing crashes again and again.
         """
         self._pending.extend(_Item(task) for task in tasks)
-        while self._pending or self._compiled or self._busy():
+        while self._pending or self._compiled or self._crashed or self._busy():
             if deadline is not None and monotonic() >= deadline:
                 return
             yield from self._step(deadline)
@@ -187,15 +189,21 @@ class Pipeline:
         if kind == "ready":
             pool.failed_starts = 0
             pool.facts.setdefault(pool.workers.index(worker), content)
+            if pool is self._timing:
+                crashed, self._crashed = self._crashed, []
+                yield from crashed
         elif kind == "died":
             yield from self._died(pool, worker, content)
         else:
             item, worker.task = worker.task, None
             if pool is self._timing:
                 self._count(broken=bool(content.get("broken")), message=content.get("message", ""))
-                yield _outcome(item, item.compiled, content)
+                outcome = _outcome(item, item.compiled, content)
                 if content.get("broken"):
+                    self._crashed.append(outcome)
                     pool.replace(worker)
+                else:
+                    yield outcome
             elif content["status"] == "ok":
                 item.compiled, item.attempts = content, 0
                 self._compiled.append(item)
@@ -216,6 +224,8 @@ class Pipeline:
             self._count(broken=True, message=message)
         if item.attempts < _MAX_ATTEMPTS:
             (self._compiled if pool is self._timing else self._pending).appendleft(item)
+        elif pool is self._timing:
+            self._crashed.append(self._failed(pool, item, message))
         else:
             yield self._failed(pool, item, message)
 

@@ -135,9 +135,9 @@ class _Bench:
         self._since_control = 0
         bound = case.kernel.bind(case.arguments)
         self._default = bound.compile_config(bound.config_spec.default_config())
-        given = _copies(case.arguments)
+        given = [_bits(t).clone() for t in _tensors(case.arguments)]
         self._expected = [t.clone() for t in _tensors(self._default(*case.arguments))]
-        if not all(map(torch.equal, _tensors(case.arguments), given)):
+        if not all(map(torch.equal, map(_bits, _tensors(case.arguments)), given)):
             raise RecordingError(
                 f"a kernel to record must leave its arguments as they are, but {case.name} "
                 f"changes them"
@@ -176,7 +176,7 @@ class _Bench:
         with generated_module(path) as module:
             function = getattr(module, self._case.name)
             # What the allocator hands out next held the right result a moment ago.
-            poison = [torch.full_like(t, POISON) for t in self._expected]
+            poison = [torch.full_like(t, _poison(t.dtype)) for t in self._expected]
             del poison
             start = perf_counter()
             found = function(*arguments)
@@ -307,17 +307,40 @@ def _tensors(value: object) -> list[Any]:
     return []
 
 
-def _copies(arguments: tuple[Any, ...]) -> list[Any]:
-    return [tensor.clone() for tensor in _tensors(arguments)]
+def _bits(tensor: Any) -> Any:
+    """The same memory as integers: NaN equals itself, and every type can be compared."""
+    import torch
+
+    tensor = _real(tensor)
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(integers[tensor.element_size()])
+
+
+def _real(tensor: Any) -> Any:
+    """A tensor of complex numbers as one of real ones, with one more dimension."""
+    import torch
+
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _poison(dtype: Any) -> float:
+    """A value of this type that no result should have."""
+    import torch
+
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return POISON
+    return int(torch.iinfo(dtype).max)
 
 
 def _difference(found: list[Any], expected: list[Any]) -> str:
     """Where a result is wrong; empty when it is right."""
     if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in expected]:
         return "the result has other shapes or types than the default configuration's"
-    for tensor, right in zip(found, expected, strict=True):
+    for tensor, right in zip(map(_real, found), map(_real, expected), strict=True):
         wide = right.float()
         tolerance = TOLERANCE.get(str(right.dtype).removeprefix("torch."), _DEFAULT_TOLERANCE)
+        if not right.dtype.is_floating_point:
+            tolerance = 0.0  # an index is right or wrong
         scale = wide.square().mean().sqrt().clamp(min=1e-30)
         excess = (tensor.float() - wide).abs() / (wide.abs() + scale)
         worst = float(excess.max()) if excess.numel() else 0.0
@@ -332,7 +355,7 @@ def _relative_error(found: list[Any], right: list[Any]) -> float:
         return float("inf")
     return max(
         float((a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-30))
-        for a, b in zip(found, right, strict=True)
+        for a, b in zip(map(_real, found), map(_real, right), strict=True)
     )
 
 

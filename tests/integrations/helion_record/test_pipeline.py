@@ -186,3 +186,14 @@ def test_a_kernel_that_always_crashes_ends_it(
     work = tasks(*[{"time": "broken"}] * 40)
     with pytest.raises(RecordingError, match="the last 4 crashed: illegal access"):
         run(tmp_path, work)
+
+
+def test_a_gpu_that_is_gone_is_no_fault_of_a_configuration(tmp_path: Path) -> None:
+    gone = FakeStage("time", tmp_path, start="crash-later")
+    found: list[Outcome] = []
+    with (
+        Pipeline([FakeStage("compile", tmp_path)], [gone], tmp_path, LIMITS) as pipeline,
+        pytest.raises(RecordingError, match=r"recording must start.*no such library"),
+    ):
+        found.extend(pipeline.run(tasks({}, {"time": "broken"}, {})))
+    assert [outcome.status for outcome in found] == ["ok"]

@@ -117,15 +117,27 @@ def test_a_type_that_the_gpu_lacks_does_not_compile() -> None:
     assert "fp8e4nv not supported" in report.reason
 
 
-def test_a_configuration_that_hangs_the_compiler_is_reported_as_such() -> None:
-    # Rows of 32,768 for one warp keep Triton busy for minutes.
+HANGING = """
+import ctypes
+from llamea_gpu.integrations.helion import compiling
+generate = compiling.generate
+
+def hang(bound, config):
+    # As in a compiler that loops: no signal handler and no other thread gets a turn.
+    return ctypes.PyDLL(None).sleep(600) if config["num_warps"] == 1 else generate(bound, config)
+
+compiling.generate = hang
+"""
+
+
+def test_a_configuration_that_hangs_the_compiler_is_reported_as_such(tmp_path: Path) -> None:
+    script = tmp_path / "row_sum.py"
+    script.write_text(find_script("row_sum").read_text() + HANGING)
     with pretend_gpu("H200") as pretended:
-        case = pretended.load_case(find_script("cross_entropy"), "small")
+        case = pretended.load_case(find_script("row_sum"), "small")
         bound = pretended.bind(case.kernel, case.arguments)
         default = dict(bound.config_spec.default_config().config)
-    slow = {**default, "block_sizes": [32], "num_warps": 1}
-    script = find_script("cross_entropy")
-    found = static_reports(script, "H200", [default, slow], "small", timeout_s=6)
+    found = static_reports(script, "H200", [default, {**default, "num_warps": 1}], timeout_s=6)
     assert [report.fits for report in found] == [True, False]
     assert "over 6 s" in found[1].reason
 
@@ -159,6 +171,12 @@ def test_what_one_process_compiles_another_finds(
             with pretended.fake_tensors():
                 compile_file(Path(found[0].details["path"]), case.name, case.arguments)
             assert hits == [expected]
+        # So does a launch with tensors that have storage.
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+        hits.clear()
+        real = load_case(script, "small")
+        compile_file(Path(found[0].details["path"]), real.name, real.arguments)
+        assert hits == [True]
 
 
 def test_a_plan_describes_kernel_and_grid(tmp_path: Path) -> None:
@@ -175,6 +193,9 @@ def test_a_plan_describes_kernel_and_grid(tmp_path: Path) -> None:
         assert jagged.arguments[-1] == {"value": 384}  # rows of the longest group
         grid.write_text('[slots]\n"block_sizes[5]" = [1, 2]\n')
         with pytest.raises(RecordingError, match=r"block_sizes\[5\] is not"):
+            plan_recording(find_script("row_sum"), RecordSettings(grid=grid))
+        grid.write_text("[slots]\nnum_warp = [4, 8]\n")
+        with pytest.raises(RecordingError, match=r"'num_warp' is not; it has .*num_warps"):
             plan_recording(find_script("row_sum"), RecordSettings(grid=grid))
 
 
