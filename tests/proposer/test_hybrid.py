@@ -438,8 +438,9 @@ def test_every_next_one_searches_where_the_proposals_were_good(
     if package:
         pytest.importorskip(package)
     server.default = Oracle(matmul.recording)
+    seeds = SEEDS[:4] if following.startswith("optuna:") else SEEDS  # slow, and gains every time
     gains = []
-    for seed in SEEDS:
+    for seed in seeds:
         warm = run_once(runner, f"hybrid:{LLM}+{following}", matmul, seed).cost_ms[SEEDED:]
         cold = run_once(runner, following, matmul, seed).cost_ms
         gains.append(median_log(cold[:OWN]) - median_log(warm[:OWN]))
@@ -447,7 +448,7 @@ def test_every_next_one_searches_where_the_proposals_were_good(
         assert abs(np.mean(gains)) < 0.15
         return
     assert np.mean(gains) > 0.08, gains
-    assert sum(gain > 0 for gain in gains) >= 6, gains
+    assert sum(gain > 0 for gain in gains) >= min(6, len(seeds)), gains
 
 
 def median_log(costs_ms: np.ndarray) -> float:

@@ -30,7 +30,7 @@ GOLDEN = Path(__file__).parent / "golden"
 KERNELS = ("matmul", "attention", "convolution", "layer_norm")
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=KERNELS, scope="module")
 def recording(request: pytest.FixtureRequest) -> Recording:
     if request.param == "convolution":
         shared: Path = request.getfixturevalue("shared_spaces")
