@@ -131,7 +131,9 @@ def test_constraints_are_told_in_words(shared_spaces: Path) -> None:
     rules = Layout(RecordedSpace(recording, np.random.default_rng(0))).describe(None).rules
     assert "use_padding 1 only with use_shmem 1" in rules
     space = recording.space
-    for rule in rules:
+    *pairs, last = rules
+    assert last == "some combinations of three or more values are not valid"
+    for rule in pairs:
         for clause in rule.split("; "):
             match = re.fullmatch(r"(\S+) (\S+) only with (\S+) (.+)", clause)
             assert match is not None, clause
@@ -143,6 +145,19 @@ def test_constraints_are_told_in_words(shared_spaces: Path) -> None:
                 if str(space.values[mine][row[mine]]) in values.split("/")
             }
             assert found == {json.loads(text) for text in allowed.split(", ")}, clause
+
+
+def test_more_constraints_are_only_told_of_where_there_are_some() -> None:
+    grid = [[i, j, k] for i in range(3) for j in range(3) for k in range(3)]
+    by_pair = [row for row in grid if row[0] + row[1] < 4]
+    by_three = [row for row in by_pair if sum(row) != 2]
+    told = []
+    for rows in (grid, by_pair, by_three):
+        space = SearchSpace(("a", "b", "c"), [(1, 2, 3)] * 3, rows)
+        layout = Layout(SpaceView(space, np.random.default_rng(0)))
+        told.append(layout.describe(None).rules)
+    more = "some combinations of three or more values are not valid"
+    assert told == [(), ("a 3 only with b 1, 2",), ("a 3 only with b 1, 2", more)]
 
 
 def test_a_list_is_one_field_and_the_schema_says_so(space: SpaceView) -> None:

@@ -9,6 +9,7 @@ Not here: which text holds the configurations (`reading`), and what becomes of t
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -25,6 +26,7 @@ from llamea_gpu.searchers.llm.values import whole
 _ELEMENT = re.compile(r"^(.+)\[(\d+)\]$")
 _MOST_RULES = 12
 _MOST_ROWS = 200_000  # that are looked at for rules
+_MOST_COMBINATIONS = 2_000_000
 _MOST_CHOICES = 400  # values that a JSON schema lists: servers have limits
 _ENTRY_LIMIT = 64
 
@@ -147,8 +149,7 @@ class Layout:
                 rules += self._pair_rules(rows, first, second)
                 if len(rules) > _MOST_RULES:
                     return [*rules[:_MOST_RULES], "there are more like these"]
-        together = math.prod(space.cardinalities)
-        if not rules and size < together:
+        if not _pairs_explain(rows, space.cardinalities):
             rules.append("some combinations of three or more values are not valid")
         return rules
 
@@ -202,6 +203,24 @@ def _fields(names: Sequence[str]) -> list[Field]:
         else:
             fields[name] = Field(name, (place,), is_list=False)
     return list(fields.values())
+
+
+def _pairs_explain(rows: Any, cardinalities: Sequence[int]) -> bool:
+    """Whether ``rows`` are all the combinations whose every pair of values occurs in them.
+
+    Where the combinations are too many to look at, the answer is no.
+    """
+    vary = [i for i, count in enumerate(cardinalities) if count > 1]
+    counts = [cardinalities[i] for i in vary]
+    if math.prod(counts) > _MOST_COMBINATIONS:
+        return False
+    allowed = np.ones(counts, dtype=bool)
+    for one, two in itertools.combinations(range(len(vary)), 2):
+        together = np.zeros((counts[one], counts[two]), dtype=bool)
+        together[rows[:, vary[one]], rows[:, vary[two]]] = True
+        shape = [count if i in (one, two) else 1 for i, count in enumerate(counts)]
+        allowed &= together.reshape(shape)
+    return int(allowed.sum()) == len(rows)
 
 
 def _any_configuration(space: Space) -> Configuration:
