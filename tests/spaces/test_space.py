@@ -84,7 +84,7 @@ def test_every_combination_that_is_not_valid_has_no_row(space):
         [[0], 0, 0, 0],
         ((0,), 0, 0, 0),
         np.zeros((2, 4), dtype=int),
-        object(),
+        pytest.param(object(), id="an object"),
     ],
     ids=repr,
 )
