@@ -17,6 +17,7 @@ from rich.text import Text
 
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.integrations.progress import RecordProgress
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
 
@@ -85,7 +86,7 @@ def kernel_tuner(
             script,
             output,
             settings,
-            lambda p: show(p.done, p.total, p.failed, p.elapsed_s, p.left_s),
+            show,
         )
     if outcome.recording is None:
         typer.echo(
@@ -120,22 +121,21 @@ def command_line(*paths: Path) -> str:
 
 
 @contextmanager
-def progress_line() -> Iterator[Callable[[int, int, int, float, float | None], None]]:
+def progress_line() -> Iterator[Callable[[RecordProgress], None]]:
     """A line that follows a recording; a new one every 15 s where nobody's terminal is."""
     console = Console(stderr=True, highlight=False)
     printed_at = -_PLAIN_EVERY_S
 
     with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
 
-        def show(
-            done: int, total: int, failed: int, elapsed_s: float, left_s: float | None
-        ) -> None:
+        def show(at: RecordProgress) -> None:
             nonlocal printed_at
-            left = "" if left_s is None else f", about {_duration(left_s)} left"
-            line = f"{done} of {total} measured, {failed} failing, {_duration(elapsed_s)}{left}"
+            left = "" if at.left_s is None else f", about {_duration(at.left_s)} left"
+            spent = _duration(at.elapsed_s)
+            line = f"{at.done} of {at.total} measured, {at.failed} failing, {spent}{left}"
             if console.is_terminal:
                 live.update(Text(line), refresh=True)
-            elif monotonic() - printed_at >= _PLAIN_EVERY_S or done == total:
+            elif monotonic() - printed_at >= _PLAIN_EVERY_S or at.done == at.total:
                 printed_at = monotonic()
                 console.print(cell(line))
 

@@ -113,7 +113,7 @@ def record_helion(
             path,
             written,
             settings,
-            lambda p: show(p.done, p.total, p.failed, p.elapsed_s, p.left_s),
+            show,
         )
     if outcome.recording is not None:
         found = outcome.recording

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pickle
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
 from llamea_gpu.errors import RecordingError, SpaceError
+from llamea_gpu.integrations.helion import static_filter
 from llamea_gpu.integrations.helion.compiling import compile_file
 from llamea_gpu.integrations.helion.grid import propose_grid, read_grid, slots_of
 from llamea_gpu.integrations.helion.kernels import (
@@ -25,7 +29,6 @@ from llamea_gpu.integrations.helion.pipeline import Limits, Pipeline, Task
 from llamea_gpu.integrations.helion.record import RecordSettings, plan_recording
 from llamea_gpu.integrations.helion.stages import CompileStage
 from llamea_gpu.integrations.helion.static import StaticReport, pretend_gpu
-from llamea_gpu.integrations.helion.static_filter import static_reports
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("helion")
@@ -119,49 +122,68 @@ def test_a_type_that_the_gpu_lacks_does_not_compile() -> None:
 
 HANGING = """
 import ctypes
-from llamea_gpu.integrations.helion import compiling
-generate = compiling.generate
+from llamea_gpu.integrations.helion import stages
+generate = stages.generate
 
 def hang(bound, config):
     # As in a compiler that loops: no signal handler and no other thread gets a turn.
     return ctypes.PyDLL(None).sleep(600) if config["num_warps"] == 1 else generate(bound, config)
 
-compiling.generate = hang
+stages.generate = hang
 """
 
 
-def test_a_configuration_that_hangs_the_compiler_is_reported_as_such(tmp_path: Path) -> None:
-    script = tmp_path / "row_sum.py"
-    script.write_text(find_script("row_sum").read_text() + HANGING)
-    with pretend_gpu("H200") as pretended:
-        case = pretended.load_case(find_script("row_sum"), "small")
-        bound = pretended.bind(case.kernel, case.arguments)
-        default = dict(bound.config_spec.default_config().config)
-    found = static_reports(script, "H200", [default, {**default, "num_warps": 1}], timeout_s=6)
-    assert [report.fits for report in found] == [True, False]
-    assert "over 6 s" in found[1].reason
+def test_what_has_no_report_is_reported_as_not_fitting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fitting = StaticReport("H200", True, "", registers=32)
+    configs = [{"report": asdict(fitting)}, {"x": 1, "compile": "hang"}, {"compile": "crash"}]
+    stage = FakeStage("compile", tmp_path)
+    monkeypatch.setattr(static_filter, "StaticStage", lambda *_: stage)
+    found = static_filter.static_reports(Path("k.py"), "H200", configs, workers=2, timeout_s=3)
+    assert found[0] == fitting
+    assert [(report.gpu, report.fits) for report in found[1:]] == [("H200", False)] * 2
+    assert "timeout: over 3 s" in found[1].reason
+    assert "signal 11" in found[2].reason
 
 
-def test_what_one_process_compiles_another_finds(
+def test_the_stage_of_the_filter_weighs_a_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_STORE_BINARY_ONLY"):
+        monkeypatch.setenv(name, os.environ.get(name, "0"))  # put back, as TMPDIR
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script = find_script("row_sum")
+    stage = pickle.loads(pickle.dumps(static_filter.StaticStage(script, "small", "H200", tmp_path)))
+    with stage.opened() as (_, handle):
+        for warps, fits in ((4, True), (3, False)):
+            said = handle({"block_sizes": [1, 1024], "num_warps": warps})
+            assert said["status"] == "ok"
+            assert StaticReport(**said["report"]).fits is fits
+
+
+def test_what_one_process_compiles_another_finds_and_a_compiler_that_hangs_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import triton
 
-    script = find_script("row_sum")
+    script = tmp_path / "row_sum.py"
+    script.write_text(find_script("row_sum").read_text() + HANGING)
     hits: list[bool] = []
     monkeypatch.setattr(
         triton.knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit)
     )
     with pretend_gpu("H200") as pretended:
-        case = pretended.load_case(script, "small")
+        case = pretended.load_case(find_script("row_sum"), "small")
         bound = pretended.bind(case.kernel, case.arguments)
         default = dict(bound.config_spec.default_config().config)
-        tasks = [Task(i, {**default, "num_warps": warps}) for i, warps in enumerate((2, 4, 3))]
+        tasks = [Task(i, {**default, "num_warps": warps}) for i, warps in enumerate((2, 4, 3, 1))]
         stage = CompileStage(script, "small", tmp_path, pretended="H200")
         timing = FakeStage("time", tmp_path)
-        with Pipeline([stage], [timing], tmp_path, Limits()) as pipeline:
+        with Pipeline([stage], [timing], tmp_path, Limits(compile_s=8)) as pipeline:
             found = {o.point: o for o in pipeline.run(tasks)}
-        assert [found[i].status for i in range(3)] == ["ok", "ok", "compile_error"]
+        statuses = [found[i].status for i in range(4)]
+        assert statuses == ["ok", "ok", "compile_error", "timeout"]
         assert "num_warps" in found[2].details["message"]
         assert found[0].compile_s > 0
         assert found[0].details["source"] != found[1].details["source"]
@@ -174,7 +196,7 @@ def test_what_one_process_compiles_another_finds(
         # So does a launch with tensors that have storage.
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
         hits.clear()
-        real = load_case(script, "small")
+        real = load_case(find_script("row_sum"), "small")
         compile_file(Path(found[0].details["path"]), real.name, real.arguments)
         assert hits == [True]
 
