@@ -168,7 +168,7 @@ def _every_trace(run: Run, space: str) -> list[Trace]:
 
 def _axis(run: Run, space: str) -> FloatArray:
     ends = [float(t.elapsed_s[-1]) for t in _every_trace(run, space) if t.elapsed_s.size]
-    return np.linspace(0, max(ends), CURVE_POINTS)
+    return np.linspace(0.0, max(ends), CURVE_POINTS, dtype=np.float64)
 
 
 def _best_ms(run: Run, space: str) -> float:
