@@ -13,12 +13,13 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.contract import Optimizer
 
 Setting = int | float | bool | str
+AnySetting = TypeVar("AnySetting", bound=Setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +62,33 @@ def require(package: str, extra: str, needed_by: str) -> str:
         ) from None
 
 
-def parse_settings(spec: str, query: str, defaults: Mapping[str, Setting]) -> dict[str, Setting]:
+def parse_settings(
+    spec: str, query: str, defaults: Mapping[str, AnySetting], rule: str = "be one of"
+) -> dict[str, AnySetting]:
     """``key=value&key=value`` as settings in the type of each default; only those that are set.
+
+    ``rule`` is what a key must do, for the message.
 
     Raises:
         SearcherError: a key that is not in ``defaults``, one without a value, or a value of
             another type.
     """
-    settings: dict[str, Setting] = {}
+    settings: dict[str, AnySetting] = {}
     for item in filter(None, query.split("&")):
         key, _, text = item.partition("=")
         if key not in defaults:
             raise SearcherError(
-                f"{spec}: a setting must be one of ({', '.join(defaults) or 'there are none'}), "
+                f"{spec}: a setting must {rule} ({', '.join(defaults) or 'there are none'}), "
                 f"but got {key!r}"
             )
         settings[key] = _converted(spec, key, text, defaults[key])
     return settings
 
 
-def _converted(spec: str, key: str, text: str, default: Setting) -> Setting:
+def _converted(spec: str, key: str, text: str, default: AnySetting) -> AnySetting:
+    kind = type(default)
     try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return type(default)(text)
+        return kind({"true": True, "false": False}[text.lower()] if kind is bool else text)
     except (KeyError, ValueError):
         raise SearcherError(
             f"{spec}: {key} must be of type {type(default).__name__} like its default {default}, "

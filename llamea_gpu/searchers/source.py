@@ -11,6 +11,7 @@ import ast
 from pathlib import Path
 
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.searchers.library import parse_settings
 
 Hyperparameter = int | float | bool
 
@@ -105,25 +106,5 @@ def with_settings(
     Raises:
         SearcherError: a key that is not in ``defaults``, or a value of another type.
     """
-    settings = dict(defaults)
-    for item in filter(None, query.split("&")):
-        key, _, text = item.partition("=")
-        if key not in defaults:
-            raise SearcherError(
-                f"{spec}: a setting must name a numeric hyperparameter "
-                f"({', '.join(defaults) or 'there are none'}), but got {key!r}"
-            )
-        settings[key] = _number(spec, key, text, defaults[key])
-    return settings
-
-
-def _number(spec: str, key: str, text: str, default: Hyperparameter) -> Hyperparameter:
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(default, int) else float(text)
-    except (KeyError, ValueError):
-        raise SearcherError(
-            f"{spec}: {key} must be of type {type(default).__name__} like its default {default}, "
-            f"but got {text!r}"
-        ) from None
+    chosen = parse_settings(spec, query, defaults, "name a numeric hyperparameter")
+    return {**defaults, **chosen}
