@@ -136,23 +136,37 @@ class Runner:
         self, searcher: LibrarySearcher, task: Task, seed: int, limits: Limits, charge_cpu: bool
     ) -> Trace:
         with self._lock:
-            if self._processes is None:
-                self._processes = ProcessPoolExecutor(self._workers, env=_ENVIRONMENT)
-            processes = self._processes
             if task not in self._pickled:
                 self._pickled[task] = pickle.dumps(task)
             packed = self._pickled[task]
-        future = processes.submit(_run_in_worker, searcher, packed, seed, limits.cpu_s, charge_cpu)
+        while True:
+            processes = self._open_processes()
+            try:
+                future = processes.submit(
+                    _run_in_worker, searcher, packed, seed, limits.cpu_s, charge_cpu
+                )
+                break
+            except BrokenProcessPool:  # by another run, before this one began
+                self._discard(processes)
         try:
             trace: Trace = future.result()
         except BrokenProcessPool as error:
-            with self._lock:
-                if self._processes is processes:
-                    self._processes = None
+            self._discard(processes)
             raise SearcherError(
                 f"{searcher.name} ended its worker process on {task.name} (seed {seed}): {error}"
             ) from error
         return trace
+
+    def _open_processes(self) -> ProcessPoolExecutor:
+        with self._lock:
+            if self._processes is None:
+                self._processes = ProcessPoolExecutor(self._workers, env=_ENVIRONMENT)
+            return self._processes
+
+    def _discard(self, processes: ProcessPoolExecutor) -> None:
+        with self._lock:
+            if self._processes is processes:
+                self._processes = None
 
 
 def _joined(first: Trace, whole: Trace) -> Trace:

@@ -73,6 +73,16 @@ def test_a_searcher_that_kills_its_process_costs_its_own_run(runner: Runner, tas
     assert runner.run(library("RandomSearch"), task, 5).outcome == "budget"
 
 
+def test_a_pool_that_another_run_broke_is_replaced(task: Task) -> None:
+    with Runner.open(workers=1) as runner:
+        runner.run(library("RandomSearch"), task, 5)
+        processes = runner._processes
+        with pytest.raises(SearcherError):
+            runner.run(library("Dies"), task, 3)
+        runner._processes = processes  # the other run has not yet noticed
+        assert runner.run(library("RandomSearch"), task, 5).outcome == "budget"
+
+
 def test_own_cpu_time_is_charged_when_asked(runner: Runner, task: Task) -> None:
     free = runner.run(library("Thinks"), task, 1)
     charged = runner.run(library("Thinks"), task, 1, charge_cpu=True)
