@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.clocks import Clock
+from llamea_gpu.curves import Run, pool_runs
 from llamea_gpu.errors import TaskError
 
 FloatArray = NDArray[np.float64]
@@ -39,7 +40,8 @@ AXIS_POINTS = 1000
 START_SHARE = 0.01  # of the way from the median to the optimum: where the axis starts
 CUTOFF_SHARE = 0.95  # where it ends
 BUDGET_MARGIN = 0.1  # the budget goes on this share beyond the axis
-RANDOM_RUNS = 400
+LEAST_BATCHES = 0
+RANDOM_RUNS = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,100 +86,107 @@ def sequential_yardstick(
 
 
 def batch_yardstick(
-    costs_ms: FloatArray,
-    compile_s: FloatArray,
-    benchmark_s: FloatArray,
-    valid: NDArray[np.bool_],
-    clock: Clock,
+    time_ms: FloatArray, compile_s: FloatArray, benchmark_s: FloatArray, clock: Clock
 ) -> Yardstick:
     """Random search in full batches of ``clock.workers`` distinct configurations.
+
+    All are (M,), over all configurations; ``time_ms`` is inf where one fails.
 
     Raises:
         TaskError: the method is not defined for these numbers.
     """
+    costs_ms = np.sort(time_ms[np.isfinite(time_ms)])
     start, end = _axis_evaluations(costs_ms)
-    count = costs_ms.size
-    draws = min(valid.size, 4 * (end + clock.workers) * valid.size // count)
-    runs = [_random_run(seed, clock, compile_s, benchmark_s, draws) for seed in range(RANDOM_RUNS)]
-    curve = _RandomCurve.fitted(runs, valid, count)
-    start_s, end_s = (curve.reaches_s(_expected_rank(k, count)) for k in (start, end))
+    end = min(max(end, LEAST_BATCHES * clock.workers), costs_ms.size)
+    runs = [_RandomRun(s, clock, time_ms, compile_s, benchmark_s) for s in range(RANDOM_RUNS)]
+    start_s, end_s = (
+        float(np.median([run.when_worked_s(count) for run in runs])) for count in (start, end)
+    )
     if not end_s > start_s:
         raise TaskError(
             f"the axis must end after it starts, but random search in batches of {clock.workers} "
-            f"is at both after {start_s} s: the costs are too alike to compare searchers on"
+            f"has measured {start} and {end} configurations after the same {start_s} s: record "
+            f"compile_s and benchmark_s with the costs"
         )
-    axis_s = np.linspace(start_s, end_s, AXIS_POINTS, dtype=np.float64)
-    ranks = np.minimum(np.rint(curve.rank_at(axis_s)), count - 1).astype(np.int64)
     budget_s = end_s * (1 + BUDGET_MARGIN)
-    evaluations = float(np.mean([np.searchsorted(run.done_s, budget_s, "right") for run in runs]))
-    return Yardstick(
-        axis_s=axis_s,
-        baseline_ms=_above_optimum(costs_ms, costs_ms[::-1][ranks]),
+    cut = [run.until(budget_s) for run in runs]
+    evaluations = float(np.mean([run.elapsed_s.size for run in cut]))
+    frame = _Frame(
+        costs_ms=costs_ms,
+        median_ms=float(np.median(costs_ms)),
+        axis_s=np.linspace(start_s, end_s, AXIS_POINTS, dtype=np.float64),
+        budget_s=budget_s,
         evaluation_s=budget_s / evaluations,
+    )
+    ranks = pool_runs(frame, cut).ranks(frame.axis_s, np.ones(RANDOM_RUNS, dtype=np.int64))
+    return Yardstick(
+        axis_s=frame.axis_s,
+        baseline_ms=_above_optimum(costs_ms, costs_ms[np.rint(ranks).astype(np.int64)]),
+        evaluation_s=frame.evaluation_s,
         budget_s=budget_s,
         budget_evaluations=evaluations,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """A task's numbers before there is a task: see `llamea_gpu.curves.Frame`."""
+
+    costs_ms: FloatArray
+    median_ms: float
+    axis_s: FloatArray
+    budget_s: float
+    evaluation_s: float
+
+
 class _RandomRun:
-    """The rows that a random search visits, in order, and when each is done."""
+    """A random search in full batches that is run as far as it is asked about."""
 
-    rows: NDArray[np.intp]
-    done_s: FloatArray
+    def __init__(
+        self,
+        seed: int,
+        clock: Clock,
+        time_ms: FloatArray,
+        compile_s: FloatArray,
+        benchmark_s: FloatArray,
+    ) -> None:
+        rows = np.random.default_rng(seed).permutation(time_ms.size)
+        self._clock = clock
+        self._time_ms, self._compile_s, self._benchmark_s = time_ms, compile_s, benchmark_s
+        self._rows = rows
+        self._begin_s: list[float] = []
+        self._done_s: list[float] = []
 
+    def when_worked_s(self, count: int) -> float:
+        """When ``count`` configurations that work have been measured; 0 of none."""
+        works = np.flatnonzero(np.isfinite(self._time_ms[self._rows]))
+        if not count:
+            return 0.0
+        last = int(works[count - 1])
+        while len(self._done_s) <= last:
+            self._measure_batch()
+        return self._done_s[last]
 
-def _random_run(
-    seed: int, clock: Clock, compile_s: FloatArray, benchmark_s: FloatArray, draws: int
-) -> _RandomRun:
-    rows = np.argsort(np.random.default_rng(seed).random(compile_s.size))[:draws]
-    now_s, done_s = 0.0, []
-    for first in range(0, draws, clock.workers):
-        batch = rows[first : first + clock.workers]
-        times = clock.schedule(now_s, compile_s[batch].tolist(), benchmark_s[batch].tolist())
-        done_s += [done for _, done in times]
-        now_s = done_s[-1]
-    return _RandomRun(rows, np.array(done_s))
+    def until(self, budget_s: float) -> Run:
+        """What began before ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
+        while len(self._done_s) < self._rows.size and self._now_s < budget_s:
+            self._measure_batch()
+        measured = int(np.searchsorted(self._begin_s, budget_s, "left"))
+        done_s = np.array(self._done_s[:measured])
+        return Run(done_s, self._time_ms[self._rows[:measured]])
 
+    @property
+    def _now_s(self) -> float:
+        return self._done_s[-1] if self._done_s else 0.0
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RandomCurve:
-    """Rank of random search over time, estimated as scoring estimates a searcher's curve.
-
-    The points of all runs are pooled and fitted by isotonic regression; the value of a run's k-th
-    valid evaluation is not what it happened to find but its expectation.
-    """
-
-    time_s: FloatArray
-    rank: FloatArray
-
-    @classmethod
-    def fitted(cls, runs: list[_RandomRun], valid: NDArray[np.bool_], count: int) -> _RandomCurve:
-        from scipy.optimize import isotonic_regression
-
-        done_s = [run.done_s[valid[run.rows]] for run in runs]
-        time_s = np.concatenate(done_s)
-        rank = np.concatenate([_expected_ranks(times.size, count) for times in done_s])
-        order = np.lexsort((rank, time_s))
-        return cls(time_s[order], isotonic_regression(rank[order]).x)
-
-    def rank_at(self, time_s: FloatArray) -> FloatArray:
-        """Expected rank, 0 = worst, at each time."""
-        return np.interp(time_s, self.time_s, self.rank)
-
-    def reaches_s(self, rank: float) -> float:
-        """When the expected rank first is at least ``rank``."""
-        first = int(np.searchsorted(self.rank, rank, "left"))
-        return float(self.time_s[min(first, self.time_s.size - 1)])
-
-
-def _expected_ranks(draws: int, count: int) -> FloatArray:
-    """Expected rank, 0 = worst of ``count``, of the best of 1, 2, ... draws."""
-    return np.array([_expected_rank(k, count) for k in range(1, draws + 1)])
-
-
-def _expected_rank(draws: int, count: int) -> float:
-    return draws * (count + 1) / (draws + 1)
+    def _measure_batch(self) -> None:
+        first = len(self._done_s)
+        batch = self._rows[first : first + self._clock.workers]
+        times = self._clock.schedule(
+            self._now_s, self._compile_s[batch].tolist(), self._benchmark_s[batch].tolist()
+        )
+        self._begin_s += [begin for begin, _ in times]
+        self._done_s += [done for _, done in times]
 
 
 def cutoff_evaluations(costs_ms: FloatArray, share: float) -> int:

@@ -35,12 +35,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.curves import Pool, Run, pool_runs
 from llamea_gpu.errors import TaskError
 from llamea_gpu.statistics import bootstrap_counts, bootstrap_standard_error
 from llamea_gpu.tasks import Task, Trace
@@ -184,117 +185,13 @@ def aggregate(scores: Sequence[SpaceScore]) -> Score:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pool:
-    """The points of all runs within the window, in order of time.
-
-    ``time_s`` (u,) are the distinct times and ``starts`` (u,) where each begins in ``rank`` (n,)
-    and ``run`` (n,); ``ends_s`` (R,) is the last point of each run, in the window or not.
-    """
-
-    time_s: FloatArray
-    starts: NDArray[np.intp]
-    rank: FloatArray
-    run: NDArray[np.int64]
-    ends_s: FloatArray
-
-    def ranks(self, axis_s: FloatArray, counts: NDArray[np.int64]) -> FloatArray:
-        """Isotonic rank along the axis with run r taken ``counts[r]`` times."""
-        from scipy.optimize import isotonic_regression
-
-        weight = counts[self.run].astype(np.float64)
-        weights = np.add.reduceat(weight, self.starts)
-        sums = np.add.reduceat(weight * self.rank, self.starts)
-        drawn = weights > 0
-        means = sums[drawn] / weights[drawn]
-        fit = isotonic_regression(means, weights=weights[drawn], increasing=False).x
-        ranks: FloatArray = np.interp(axis_s, self.time_s[drawn], fit)
-        ends_s = np.sort(np.repeat(self.ends_s, counts))
-        beyond_median = ends_s[ends_s > np.median(ends_s)]
-        if beyond_median.size and beyond_median[0] < axis_s[-1]:
-            frozen = int(np.searchsorted(axis_s, beyond_median[0], side="right"))
-            ranks[frozen:] = ranks[frozen]
-        return ranks
-
-    def merged(self, times: int) -> _Pool:
-        """The pool with at most about ``times`` distinct times."""
-        step = math.ceil(self.time_s.size / times)
-        return replace(self, time_s=self.time_s[::step], starts=self.starts[::step])
-
-
-def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> _Pool:
-    runs = [_best_so_far(task, trace) for trace in traces]
-    low_s, high_s = _window(task, runs)
-    for index, trace in enumerate(traces):
-        if isinstance(trace, ExternalTrace) and not _inside(runs[index][0], low_s, high_s).any():
-            runs[index] = _best_so_far(task, trace, hold=True)
-        if not _inside(runs[index][0], low_s, high_s).any():
-            runs[index] = _without_result(task)
-    low_s, high_s = _window(task, runs)
-    time_s = np.concatenate([times for times, _, _ in runs])
-    best_ms = np.concatenate([best for _, best, _ in runs])
-    run = np.repeat(np.arange(len(runs)), [times.size for times, _, _ in runs])
-    inside = _inside(time_s, low_s, high_s)
-    order = np.argsort(time_s[inside], kind="stable")
-    time_s = time_s[inside][order]
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(time_s) > 0)))
-    rank = np.searchsorted(task.costs_ms, best_ms[inside][order], side="left")
-    return _Pool(
-        time_s=time_s[starts],
-        starts=starts,
-        rank=np.minimum(rank, task.costs_ms.size - 1).astype(np.float64),
-        run=run[inside][order],
-        ends_s=np.array([times[-1] for times, _, _ in runs]),
-    )
-
-
-def _inside(time_s: FloatArray, low_s: float, high_s: float) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (low_s <= time_s) & (time_s <= high_s)
-    return found
-
-
-def _without_result(task: Task) -> tuple[FloatArray, FloatArray, int]:
-    """A run that has nothing to show for all the time that counts: one random draw's worth."""
-    count = max(1, math.ceil(task.budget_s / task.evaluation_s))
-    times_s = task.evaluation_s * np.arange(1, count + 1, dtype=np.float64)
-    return times_s, np.full(count, task.median_ms, dtype=np.float64), 0
-
-
-def _best_so_far(
-    task: Task, trace: Trace | ExternalTrace, hold: bool = False
-) -> tuple[FloatArray, FloatArray, int]:
-    """Times and best cost so far from the first success on, and how many failures came before."""
-    time_s, cost_ms = trace.elapsed_s, trace.cost_ms
-    if isinstance(trace, ExternalTrace):
-        _check_costs(task, trace)
-    else:
-        hold = time_s.size == 0 or bool(time_s[-1] < task.axis_s[-1])
-    if hold:
-        time_s, cost_ms = _held(task, time_s, cost_ms)
-    best_ms = np.minimum.accumulate(cost_ms)
-    worked = np.isfinite(best_ms)
-    if not worked.any():
-        return time_s, np.full(time_s.size, task.median_ms), 0
-    first = int(np.argmax(worked))
-    return time_s[first:], best_ms[first:], first
-
-
-def _held(task: Task, time_s: FloatArray, cost_ms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The run, going on with evaluations that fail until the budget's end."""
-    end_s = time_s[-1] if time_s.size else 0.0
-    more = max(1, math.ceil((task.budget_s - end_s) / task.evaluation_s))
-    later_s = end_s + task.evaluation_s * np.arange(1, more + 1)
-    return np.concatenate((time_s, later_s)), np.concatenate((cost_ms, np.full(more, np.inf)))
-
-
-def _window(task: Task, runs: Sequence[tuple[FloatArray, FloatArray, int]]) -> tuple[float, float]:
-    """Where points count: the axis, widened by 0.1 + 0.25 / (evaluation indices with a point)."""
-    longest = max(first + times.size for times, _, first in runs)
-    has_point = np.zeros(longest, dtype=np.bool_)
-    for times, _, first in runs:
-        has_point[first : first + times.size] = True
-    margin = 0.1 + 0.25 / np.count_nonzero(has_point)
-    return float(task.axis_s[0] * (1 - margin)), float(task.axis_s[-1] * (1 + margin))
+def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> Pool:
+    runs = []
+    for trace in traces:
+        if isinstance(trace, ExternalTrace):
+            _check_costs(task, trace)
+        runs.append(Run(trace.elapsed_s, trace.cost_ms, isinstance(trace, ExternalTrace)))
+    return pool_runs(task, runs)
 
 
 def _performance(task: Task, ranks: FloatArray) -> FloatArray:

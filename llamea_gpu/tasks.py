@@ -116,7 +116,7 @@ class Task:
             if clock.workers == 1:
                 found = sequential_yardstick(costs_ms, compile_s + benchmark_s, valid)
             else:
-                found = batch_yardstick(costs_ms, compile_s, benchmark_s, valid, clock)
+                found = batch_yardstick(recording.time_ms, compile_s, benchmark_s, clock)
         except TaskError as error:
             raise TaskError(f"{name}: {error}") from error
         return cls(

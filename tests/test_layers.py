@@ -14,7 +14,7 @@ PACKAGE = Path(llamea_gpu.__file__).parent
 LAYERS = (
     *("errors", "resources", "toml"),
     "spaces",
-    *("clocks", "baseline", "tasks", "statistics", "scoring"),
+    *("clocks", "curves", "baseline", "tasks", "statistics", "scoring"),
     *("llm", "prompting"),
     "seeding",
     *("sandbox", "searchers"),
