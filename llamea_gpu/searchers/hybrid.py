@@ -22,7 +22,7 @@ import hashlib
 import importlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -47,8 +47,40 @@ def names() -> tuple[str, ...]:
     return ()
 
 
-def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG001 - see below
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a hybrid consists of; ``share`` is the share of the budget that ``first`` may use."""
+
+    first: LibrarySearcher
+    following: registry.Searcher
+    share: float
+
+
+def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG001 - see `parts`
     """The searcher that ``spec`` names; its parts hold queries of their own.
+
+    Raises:
+        SearcherError: there are not two parts, or one of them is not allowed in its place.
+    """
+    found = parts(spec)
+    first, following = found.first, found.following
+    together = LibrarySearcher(
+        name=spec,
+        factory="llamea_gpu.searchers.hybrid:build",
+        settings={"first": first.name, "following": "", "share": found.share},
+        versions=first.versions,
+    )
+    if not isinstance(following, LibrarySearcher):  # it runs in the sandbox
+        return replace(following, name=spec, first=together)
+    return replace(
+        together,
+        settings={**together.settings, "following": following.name},
+        versions={**first.versions, **following.versions},
+    )
+
+
+def parts(spec: str) -> Parts:
+    """The two searchers of a ``hybrid:`` spec.
 
     Raises:
         SearcherError: there are not two parts, or one of them is not allowed in its place.
@@ -70,22 +102,7 @@ def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG
         first_spec = _with_default(first_spec, "fallback", "none")
         tag = hashlib.sha256(next_spec.encode()).hexdigest()[:8]
         first_spec = _with_default(first_spec, "tag", tag)
-    first = trusted(first_spec)
-    following = registry.resolve(next_spec)
-    if isinstance(following, LibrarySearcher):
-        return LibrarySearcher(
-            name=spec,
-            factory="llamea_gpu.searchers.hybrid:build",
-            settings={"first": first_spec, "following": next_spec, "share": share},
-            versions={**first.versions, **following.versions},
-        )
-    alone = LibrarySearcher(
-        name=spec,
-        factory="llamea_gpu.searchers.hybrid:build",
-        settings={"first": first_spec, "following": "", "share": share},
-        versions=first.versions,
-    )
-    return replace(following, name=spec, first=alone)
+    return Parts(trusted(first_spec), registry.resolve(next_spec), share)
 
 
 def build(first: str, following: str, share: float) -> Hybrid:

@@ -224,7 +224,7 @@ class _Collected:
         """``config``, or a valid one close by."""
         space = self.layout.space
         if space.contains(config):
-            return config
+            return space.repair(config)  # a framework may make another one of it: Helion does
         repaired = space.repair(config)
         changed = sum(mine != theirs for mine, theirs in zip(config, repaired, strict=True))
         if changed > _MOST_CHANGED:

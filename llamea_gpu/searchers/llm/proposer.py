@@ -61,19 +61,14 @@ class Round:
 class LLMProposer:
     """A searcher under the contract. ``fallback`` may be None: then it ends where models fail.
 
-    ``workload`` describes a live kernel; without it, what the space knows of its recording does.
+    What the space offers beyond the contract describes the kernel: ``info``, and of a live one
+    ``device`` (`DeviceFacts`, where its GPU tells them) and ``notes``.
     ``trouble`` says after a run what it went on in spite of.
     """
 
-    def __init__(
-        self,
-        settings: ProposerSettings,
-        fallback: Optimizer | None,
-        workload: Workload | None = None,
-    ) -> None:
+    def __init__(self, settings: ProposerSettings, fallback: Optimizer | None) -> None:
         self._settings = settings
         self._fallback = fallback
-        self._workload = workload
         self.trouble: str | None = None
 
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
@@ -84,7 +79,12 @@ class LLMProposer:
             SearcherError: the route's variables are not set.
             UnseenPromptError: a replay does not hold a prompt.
         """
-        workload = self._workload or workload_of(getattr(space, "info", None), evaluate.parallel)
+        workload = workload_of(
+            getattr(space, "info", None),
+            evaluate.parallel,
+            device=getattr(space, "device", None),
+            notes=getattr(space, "notes", ()),
+        )
         run = _Run(self._settings, workload, evaluate, space, rng)
         try:
             run.search()
@@ -164,11 +164,10 @@ class _Run:
             self._measure(known)
             return self._ask_to_refine(1, 0.0, Proposals())
         pending = self._ask(1, render_first(self._workload, self._description, self._wanted))
-        if self.history.default is not None:
-            self._measure([self.history.default])
+        start = [] if self.history.default is None else [self.history.default]
         if self._settings.initial:
-            random = self._space.sample(self._settings.initial)
-            self._measure([config for config in random if config not in self.history.costs_ms])
+            start += self._space.sample(self._settings.initial)
+        self._measure(list(dict.fromkeys(start)))  # one batch: they compile side by side
         return pending
 
     @property

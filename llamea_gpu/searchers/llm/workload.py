@@ -1,7 +1,6 @@
-"""What a proposer tells of a kernel, from what a recording says of itself.
+"""What a proposer tells of a kernel, from what a recording or a live framework says of it.
 
-A live framework fills a `Workload` on its own and hands it to the proposer. A recording's reference
-times and whatever else was measured are never part of it.
+A recording's reference times and whatever else was measured are never part of it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from llamea_gpu.prompting.proposer import Argument, Workload
+from llamea_gpu.prompting.proposer import Argument, DeviceFacts, Workload
 from llamea_gpu.searchers.llm.devices import find_device
 from llamea_gpu.searchers.llm.roofline import roofline
 from llamea_gpu.spaces.recording import RecordingInfo
@@ -20,14 +19,24 @@ _TASK_FACTS = ("problem_size",)
 _MAX_DIMENSIONS = 16
 
 
-def workload_of(info: RecordingInfo | None, parallel: int) -> Workload:
-    """The workload that ``info`` describes; None stands for a space nobody described."""
+def workload_of(
+    info: RecordingInfo | None,
+    parallel: int,
+    *,
+    device: DeviceFacts | None = None,
+    notes: tuple[str, ...] = (),
+) -> Workload:
+    """The workload that ``info`` describes; None stands for a space nobody described.
+
+    ``device`` is what the GPU says of itself, where no vendor's figures are known; ``notes`` are
+    further facts.
+    """
     if info is None:
         return Workload(
             kernel="a kernel", framework="its framework", device="a GPU", parallel=parallel
         )
     arguments = tuple(argument_of(argument) for argument in info.arguments)
-    facts = find_device(info.device)
+    facts = find_device(info.device) or device
     return Workload(
         kernel=info.kernel,
         framework=info.framework,
@@ -36,10 +45,13 @@ def workload_of(info: RecordingInfo | None, parallel: int) -> Workload:
         arguments=arguments,
         facts=facts,
         roofline=roofline(info.kernel, info.kernel_source, arguments, facts),
-        notes=tuple(
-            f"{name.replace('_', ' ')}: {info.provenance[name]}"
-            for name in _TASK_FACTS
-            if name in info.provenance
+        notes=(
+            *(
+                f"{name.replace('_', ' ')}: {info.provenance[name]}"
+                for name in _TASK_FACTS
+                if name in info.provenance
+            ),
+            *notes,
         ),
         parallel=parallel,
     )
