@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -54,6 +54,28 @@ CREATE TABLE events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, slot INTEGER,
     detail TEXT NOT NULL);
 """
+
+
+# Made with a run's first look, so that runs from before there were any need no other version.
+_LOOKS = """
+CREATE TABLE IF NOT EXISTS looks (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, slot INTEGER NOT NULL, digest TEXT NOT NULL,
+    space TEXT NOT NULL, UNIQUE (digest, space))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """That a program was about to be run on a validation space.
+
+    ``digest`` is the program's, as its candidate has it; ``space`` the fingerprint of the
+    recording.
+    """
+
+    at: str
+    slot: int
+    digest: str
+    space: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +296,38 @@ class Archive:
         with _foreign(self.path):
             rows = self._db.execute("SELECT at, kind, slot, detail FROM events ORDER BY number")
             return [Event(at, kind, slot, json.loads(detail)) for at, kind, slot, detail in rows]
+
+    # looks at validation spaces
+
+    def record_look(self, slot: int, digest: str, spaces: Sequence[str]) -> None:
+        """Commit that a program is about to see ``spaces`` (fingerprints): before it does.
+
+        Raises:
+            ArchiveError: it has seen one of them before. Nothing is recorded then.
+        """
+        now = _now()
+        try:
+            with _transaction(self._db):
+                self._db.execute(_LOOKS)
+                self._db.executemany(
+                    "INSERT INTO looks (at, slot, digest, space) VALUES (?,?,?,?)",
+                    [(now, slot, digest, space) for space in spaces],
+                )
+        except sqlite3.IntegrityError:
+            raise ArchiveError(
+                f"a program gets one look at a validation space, but that of slot {slot} has had "
+                f"it (an interrupted look counts): validate on spaces that it has not seen, or "
+                f"evolve another"
+            ) from None
+
+    def looks(self) -> list[Look]:
+        """Every look, oldest first."""
+        with _foreign(self.path):
+            known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'looks'"
+            if not self._db.execute(known).fetchone()[0]:
+                return []
+            rows = self._db.execute("SELECT at, slot, digest, space FROM looks ORDER BY number")
+            return [Look(*row) for row in rows]
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
