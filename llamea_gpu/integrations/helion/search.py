@@ -54,8 +54,9 @@ class HelionEvaluate:
     """
 
     def __init__(self, search: HelionSearch, space: HelionSpace) -> None:
-        self._search, self._space = search, space
+        self.search, self.space = search, space
         self.costs: dict[tuple[int, ...], float] = {}
+        self.statuses: dict[tuple[int, ...], str] = {}  # Helion's words for what failed
         self.fault: BaseException | None = None
         self._leaders: dict[tuple[int, ...], Any] = {}
         self._batches = self._idle_asks = 0
@@ -63,7 +64,7 @@ class HelionEvaluate:
     @property
     def spent(self) -> float:
         """Share of the budget used, 0 to 1: of evaluations or of seconds, whichever is more."""
-        return min(1.0, self._search.share_of_budget(len(self.costs)))
+        return min(1.0, self.search.share_of_budget(len(self.costs)))
 
     @property
     def parallel(self) -> int:
@@ -72,7 +73,7 @@ class HelionEvaluate:
         On a machine of many cores no more than a tenth of the evaluations, or of those that
         Helion's effort would give, so that there are at least ten batches.
         """
-        search = self._search
+        search = self.search
         jobs = int(getattr(search.benchmark_provider, "_jobs", 1))
         return max(1, min(jobs, (search.evaluations or search.by_effort()) // 10))
 
@@ -92,7 +93,7 @@ class HelionEvaluate:
         if fresh:
             self._idle_asks = 0
             try:
-                with self._search.all_threads():
+                with self.search.all_threads():
                     self.measure(fresh)
             except BaseException as fault:
                 self.fault = fault
@@ -105,16 +106,16 @@ class HelionEvaluate:
         Raises:
             HelionBudgetExhausted: there was room for some of them only, or for none.
         """
-        search = self._search
+        search = self.search
         if not self.costs:
-            fresh = list(dict.fromkeys([*self._space.starts, *fresh]))
+            fresh = list(dict.fromkeys([*self.space.starts, *fresh]))
         self._refuse_when_late()
         room = len(fresh)
         if search.evaluations is not None:
             room = min(room, search.evaluations - len(self.costs))
         if room <= 0:
             raise HelionBudgetExhausted
-        members = {c: search.make_unbenchmarked(self._space.flat(c)) for c in fresh[:room]}
+        members = {c: search.make_unbenchmarked(self.space.flat(c)) for c in fresh[:room]}
         viable = {config: member for config, member in members.items() if member is not None}
         self._batches += 1
         search.set_generation(self._batches)
@@ -124,13 +125,16 @@ class HelionEvaluate:
             [*best, *viable.values()], desc=f"Batch {self._batches}: verifying"
         )
         self.costs.update(dict.fromkeys(members, math.inf))
+        for config, member in members.items():
+            if member is None or not math.isfinite(member.perf):
+                self.statuses[config] = getattr(member, "status", "filtered")
         self._rank({**self._leaders, **viable})
         if room < len(fresh):
             raise HelionBudgetExhausted
         self._refuse_when_late()  # what Helion left out when the time was up has no cost
 
     def _refuse_when_late(self) -> None:
-        if next(self._search._budgeted_range(1), None) is None:
+        if next(self.search._budgeted_range(1), None) is None:
             raise HelionBudgetExhausted
 
     def _rank(self, members: dict[tuple[int, ...], Any]) -> None:
@@ -140,11 +144,11 @@ class HelionEvaluate:
         finite = [config for config in members if self.costs[config] < math.inf]
         finite.sort(key=self.costs.__getitem__)
         self._leaders = {config: members[config] for config in finite[:HELION_FINALISTS]}
-        self._space.leaders = list(self._leaders)
-        self._search.population = list(self._leaders.values())
+        self.space.leaders = list(self._leaders)
+        self.search.population = list(self._leaders.values())
 
     def _known(self, config: Any) -> tuple[int, ...]:
-        found = self._space.canonical(config)
+        found = self.space.canonical(config)
         if found is None:
             raise ValueError(
                 f"evaluate needs valid configurations, but got {config!r}: use repair() first"

@@ -207,6 +207,20 @@ class HelionSpace:
             flat[slot] = [left.pop(i) for i in flat[slot]]
         return flat
 
+    def config(self, config: Sequence[int]) -> Any:
+        """The ``helion.Config`` of value indices."""
+        return self._config_gen.unflatten(self.flat(config))
+
+    def place(self, config: Any) -> tuple[int, ...] | None:
+        """What a ``helion.Config`` is here; None where it is not valid.
+
+        Of a value that is not on a parameter's list it is the nearest.
+        """
+        try:
+            return self.canonical(self._nearest(self._config_gen.flatten(config)))
+        except InvalidConfig:
+            return None
+
     # -- private ----------------------------------------------------------------------------
 
     def _add_slot(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llamea_gpu.integrations.optimizer import load_optimizer
 from llamea_gpu.searchers.library import require
 from llamea_gpu.searchers.registry import Hyperparameter
 
@@ -21,12 +20,13 @@ __all__ = ["strategy"]
 def strategy(
     spec: str, *, seed: int | None = None, **hyperparameters: Hyperparameter
 ) -> KernelTunerStrategy:
-    """An optimizer for ``kernel_tuner.tune_kernel(..., strategy=strategy("NAME"))``.
+    """A searcher for ``kernel_tuner.tune_kernel(..., strategy=strategy("NAME"))``.
 
-    ``spec`` names a classical or generated optimizer or a ``FILE.py[:Class]``, and
-    ``hyperparameters`` are those of its class; ``strategy_options`` may hold some too, beside
-    Kernel Tuner's ``max_fevals`` and ``time_limit``. With a ``seed`` the run can be repeated. The
-    optimizer's source is executed in this process: see `llamea_gpu.integrations.optimizer`.
+    ``spec`` names a classical or generated optimizer, a ``FILE.py[:Class]``, ``llm:MODEL``, a
+    ``hybrid:`` or a library's searcher. ``hyperparameters`` are those of the optimizer's class, or
+    settings of the spec; ``strategy_options`` may hold those of a class too, beside Kernel Tuner's
+    ``max_fevals`` and ``time_limit``. With a ``seed`` the run can be repeated. An optimizer's
+    source is executed in this process: see `llamea_gpu.integrations.optimizer`.
 
     Raises:
         SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a
@@ -35,13 +35,11 @@ def strategy(
         ValueError: the seed is no integer >= 0.
     """
     require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
+    from llamea_gpu.integrations.kernel_tuner.live import KernelTunerFramework
     from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy
+    from llamea_gpu.integrations.searching import load_searcher
 
-    optimizer = load_optimizer(spec, **hyperparameters)
+    searcher = load_searcher(spec, KernelTunerFramework(), hyperparameters)
     # A fault shows now, and what it imports draws no random numbers later, when a run is seeded.
-    optimizer.make()
-
-    def make(**settings: Hyperparameter) -> object:
-        return optimizer.with_settings(**settings).make()
-
-    return KernelTunerStrategy(optimizer.name, make, optimizer.hyperparameters, seed)
+    searcher.make()
+    return KernelTunerStrategy(searcher.name, searcher.make, searcher.hyperparameters, seed)

@@ -174,25 +174,25 @@ class KernelTunerEvaluate:
     max_idle_asks = 10_000  # with nothing new among them, in a row: the optimizer is stuck
 
     def __init__(self, func: Any, space: KernelTunerSpace) -> None:
-        self._func = func
-        self._space = space
+        self.func = func
+        self.space = space
         self._cost_of: dict[int, float] = {}  # by row
         self._idle_asks = 0
 
     @property
     def spent(self) -> float:
         """Share of the budget used, 0 to 1, as of the last answer."""
-        return float(self._func.budget_spent_fraction)
+        return float(self.func.budget_spent_fraction)
 
     @property
     def parallel(self) -> int:
         """How many configurations Kernel Tuner's runner measures side by side."""
-        return max(int(self._func.runner.available_parallelism()), 1)
+        return max(int(self.func.runner.available_parallelism()), 1)
 
     def __call__(self, configs: Any) -> list[float]:
         """Costs to minimise, in the order of ``configs``; inf for one that does not work."""
         configs = list(configs)
-        rows = [self._space.row(config) for config in configs]
+        rows = [self.space.row(config) for config in configs]
         if rows and min(rows) < 0:
             wrong = configs[rows.index(-1)]
             raise ValueError(
@@ -202,7 +202,7 @@ class KernelTunerEvaluate:
         fresh = [row for row in dict.fromkeys(rows) if row not in self._cost_of]
         self._count_idle(len(rows), len(fresh))
         try:  # with nothing new, too: this is where Kernel Tuner looks at the clock
-            costs = self._func.eval_all([self._space.native[row] for row in fresh])
+            costs = self.func.eval_all([self.space.native[row] for row in fresh])
         except Exception as reason:
             raise KernelTunerRunEnded from reason
         for row, cost in zip(fresh, costs, strict=True):

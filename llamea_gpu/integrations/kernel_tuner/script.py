@@ -72,28 +72,28 @@ class KernelScript:
         """The kernel's source text: files one after another, a generating function as its code."""
         source = self.arguments["kernel_source"]
         parts = source if isinstance(source, list) else [source]
-        return "\n".join(_text(part) for part in parts)
+        return "\n".join(source_text(part) for part in parts)
 
     def argument_facts(self) -> tuple[Mapping[str, object], ...]:
         """Shape and dtype of each array, dtype and value of each scalar."""
-        return tuple(_argument_facts(argument) for argument in self.arguments["arguments"])
+        return tuple(argument_facts(argument) for argument in self.arguments["arguments"])
 
     def constraints(self) -> tuple[str, ...]:
         """The restrictions as text; a function as its code."""
         given = self.arguments.get("restrictions") or ()
         listed = given if isinstance(given, list | tuple) else [given]
-        return tuple(item if isinstance(item, str) else _text(item) for item in listed)
+        return tuple(item if isinstance(item, str) else source_text(item) for item in listed)
 
     def problem_size(self) -> str:
         """The problem size as JSON; a function as its code."""
         size = self.arguments["problem_size"]
-        return _text(size) if callable(size) else json.dumps(size, default=_plain)
+        return source_text(size) if callable(size) else json.dumps(size, default=_plain)
 
     def launch(self) -> str:
         """How it is compiled and launched, as JSON; a function as its code."""
         given = {key: value for key, value in self.arguments.items() if key in _LAUNCH}
         return json.dumps(
-            given, sort_keys=True, default=lambda v: _text(v) if callable(v) else str(v)
+            given, sort_keys=True, default=lambda v: source_text(v) if callable(v) else str(v)
         )
 
     @property
@@ -205,7 +205,8 @@ def _found(name: str | Path, folder: Path) -> Path | None:
         return None
 
 
-def _text(source: Any) -> str:
+def source_text(source: Any) -> str:
+    """A kernel source as text: a file's, a generating function's code, or what is text already."""
     if callable(source):
         try:
             return inspect.getsource(source)
@@ -215,7 +216,8 @@ def _text(source: Any) -> str:
     return str(source) if found is None else found.read_text(encoding="utf-8")
 
 
-def _argument_facts(argument: Any) -> Mapping[str, object]:
+def argument_facts(argument: Any) -> Mapping[str, object]:
+    """Shape and dtype of an array, dtype and value of a scalar."""
     shape: Sequence[int] | None = getattr(argument, "shape", None)
     dtype = str(getattr(argument, "dtype", type(argument).__name__))
     if shape:

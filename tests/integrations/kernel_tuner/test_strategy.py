@@ -166,7 +166,7 @@ def test_the_clock_ends_a_run_without_new_visits(simulation: Simulation) -> None
     def run(evaluate: Any, space: Any, rng: Any) -> None:
         first = space.sample(3)
         evaluate(first)
-        evaluate._func.tuning_options.budget.add_time(seconds=1e6)  # as if it had passed
+        evaluate.func.tuning_options.budget.add_time(seconds=1e6)  # as if it had passed
         evaluate(first)
         raise AssertionError("it went on")
 
