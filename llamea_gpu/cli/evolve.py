@@ -19,6 +19,7 @@ from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
+from llamea_gpu.evolution.inspiration import expand_inspirations
 from llamea_gpu.evolution.session import (
     Problem,
     build_problem,
@@ -49,12 +50,21 @@ class Route(str, Enum):
     REPLAY = "replay"
 
 
+class Control(str, Enum):
+    """What a run is compared with."""
+
+    BEST_OF_N = "best-of-n"
+
+
 def evolve(
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with any settings.")] = None,
     resume_: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
     route: Annotated[Route | None, typer.Option(help="Where answers come from.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A model's name at the endpoint; repeatable."),
+    ] = None,
     base_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint.")] = None,
     exchange: Annotated[Path | None, typer.Option(help="Folder of the batch exchange.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Recording that answers.")] = None,
@@ -63,6 +73,13 @@ def evolve(
     ] = None,
     spaces_path: Annotated[
         list[Path] | None, typer.Option(help="Folder with further recordings; repeatable.")
+    ] = None,
+    inspire: Annotated[
+        list[str] | None,
+        typer.Option(help="A run, FILE.py, name or 'shipped' as first parents; repeatable."),
+    ] = None,
+    control: Annotated[
+        Control | None, typer.Option(help="best-of-n: the same budget without evolution.")
     ] = None,
     candidates: Annotated[int | None, typer.Option(min=1, help="Programs to ask for.")] = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Runs on each space.")] = None,
@@ -88,12 +105,15 @@ def evolve(
     """Evolve optimizers: ask a model, sandbox, score, breed. Everything paid for is kept."""
     flags: dict[str, Any] = {
         "route": route and route.value,
-        "model": model,
+        "model": models and models[0],
+        "further_models": models and models[1:],
         "base_url": base_url,
         "exchange": exchange and str(exchange),
         "replay": replay and str(replay),
         "spaces": spaces,
         "spaces_path": spaces_path,
+        "inspirations": inspire,
+        "control": control and control.value,
         "candidates": candidates,
         "repeats": repeats,
         "seed": seed,
@@ -115,6 +135,8 @@ def evolve(
             archive, settings = resume(output, fields)
             stack.enter_context(closing(archive))
         else:
+            if "inspirations" in fields:
+                fields["inspirations"] = expand_inspirations(fields["inspirations"])
             folders = [*fields.get("spaces_path", ()), *map(str, search_path_from_environment())]
             settings = validated({**fields, "spaces_path": folders})
         problem = build_problem(settings)

@@ -1,7 +1,8 @@
-"""``llamea-gpu runs``: list, show, record."""
+"""``llamea-gpu runs``: list, show, compare, record."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from contextlib import closing
@@ -14,10 +15,12 @@ from rich.table import Table
 
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.cli.options import AsJson, output_console
-from llamea_gpu.cli.tables import generation_table, leaders_table, score_text
+from llamea_gpu.cli.tables import arms_table, generation_table, leaders_table, score_text
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
+from llamea_gpu.evolution.behaviour import novelty
 from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.comparison import Effort, RunResult, compare
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.llm import save_recording
@@ -87,12 +90,14 @@ def show(
         _show_candidate(_find(population, candidate), as_json=as_json)
         return
     if as_json:
-        rows = [_row(c) for c in population.candidates]
+        novel = novelty({c.slot: c.behaviour for c in population.candidates})
+        rows = [{**_row(c), "novelty": novel.get(c.slot)} for c in population.candidates]
         typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": rows}, indent=1))
         return
     console = output_console()
     console.print(generation_table(population, settings.offspring))
     console.print(leaders_table(population))
+    console.print(arms_table(population, settings))
     failures = Counter(c.kind for c in population.candidates if c.kind)
     console.print("failures:", ", ".join(f"{n} {cell(k)}" for k, n in failures.items()) or "none")
     tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)
@@ -105,6 +110,10 @@ def _row(candidate: Candidate) -> dict[str, Any]:
         "slot": candidate.slot,
         "generation": candidate.generation,
         "operator": candidate.operator,
+        "island": candidate.island,
+        "model": candidate.asked_model or candidate.model,
+        "tokens": candidate.tokens,
+        "usd": candidate.usd,
         "parents": list(candidate.parents),
         "status": candidate.status,
         "kind": candidate.kind,
@@ -162,6 +171,48 @@ def _feedback_table(feedback: Feedback) -> Table:
             f"{found.cpu_s:.2f}",
         )
     return table
+
+
+@app.command("compare")
+def compare_(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, such as a run and its control.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs, such as a run and its control, at the same number of answers."""
+    found = []
+    for run in runs:
+        with closing(Archive.open(run, read_only=True)) as archive:
+            settings = recorded_settings(archive.facts.get("settings", ""))
+            kind = "best-of-n" if settings.independent else "evolution"
+            problem = archive.facts.get("problem", "")
+            found.append(RunResult(str(run), kind, problem, load_population(archive)))
+    rows = compare(found)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        return
+    console = output_console()
+    table = Table("run", "kind", "answers", "tokens", "failed", "at", "best", "P ± s.e.")
+    for row in rows:
+        table.add_row(*_effort_cells(row))
+    console.print(table)
+    console.print(
+        "The best of many is chosen for its luck too: compare winners on held-out spaces with "
+        "llamea-gpu bench.",
+        soft_wrap=True,
+    )
+
+
+def _effort_cells(row: Effort) -> tuple[str, ...]:
+    return (
+        cell(row.run),
+        row.kind,
+        str(row.answers),
+        f"{row.tokens:,}",
+        str(row.failed),
+        f"{row.at_answers} answers",
+        cell(row.best or "-"),
+        "-" if row.p is None else f"{row.p:.3f} ± {row.standard_error:.3f}",
+    )
 
 
 @app.command()

@@ -7,8 +7,10 @@ from collections import Counter
 from rich.table import Table
 
 from llamea_gpu.cli.text import cell
+from llamea_gpu.evolution.bandit import reward
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings
 
 RANKED = "ranked by P to two decimals, then by length of the program"
 
@@ -56,6 +58,30 @@ def leaders_table(population: Population, size: int = 8) -> Table:
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),
             *(f"{own[space]:.3f}" if space in own else "-" for space in spaces),
+        )
+    return table
+
+
+def arms_table(population: Population, settings: EvolutionSettings) -> Table:
+    """What each operator and each model brought: what the bandit learns from."""
+    table = Table(title="operators and models", caption="better: chance to beat the better parent")
+    for column in ("operator or model", "candidates", "scored", "better", "tokens each"):
+        table.add_column(column, justify="left" if column == "operator or model" else "right")
+    written = [c for c in population.candidates if c.slot >= 0 and c.kind != "transport"]
+    groups: dict[str, list[Candidate]] = {}
+    for candidate in written:
+        groups.setdefault(candidate.operator, []).append(candidate)
+    if len(settings.models) > 1:
+        for candidate in written:
+            groups.setdefault(candidate.asked_model, []).append(candidate)
+    for name, group in groups.items():
+        rewards = [reward(candidate, population, settings) for candidate in group]
+        table.add_row(
+            cell(name),
+            str(len(group)),
+            str(sum(candidate.status == SCORED for candidate in group)),
+            f"{sum(rewards) / len(rewards):.2f}",
+            f"{sum(candidate.tokens for candidate in group) // len(group):,}",
         )
     return table
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import BudgetExceededError
 from llamea_gpu.evolution.evaluation import Assessment
-from llamea_gpu.evolution.population import Plan, Population
+from llamea_gpu.evolution.planning import Plan
+from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import (
     ChatAnswer,
@@ -88,6 +89,13 @@ class Asker:
         """What the route met."""
         return self._client.warnings
 
+    def usd(self, call: Call) -> float | None:
+        """Dollars that the call's answer cost; None without a price, or an answer."""
+        if call.answer is None:
+            return None
+        cost = self._ledger.usd(call.request.model, call.answer.usage)
+        return None if cost is None else float(cost)
+
     def stop(self, reason: str) -> None:
         """Send no further request; who wants to is told ``reason`` as a BudgetExceededError."""
         self._stopping = reason
@@ -113,7 +121,7 @@ class Asker:
         context = PromptContext(
             spaces=self._facts,
             parents=parent_views(plan),
-            previous_ideas=population.ideas(),
+            previous_ideas=() if self._settings.independent else population.ideas(),
             problem=refused.message if refused else None,
             failed_answer=_shown(refused) if refused else None,
             cpu_limit_s=self._settings.cpu_limit_s,
@@ -122,11 +130,11 @@ class Asker:
         )
         structured = self._settings.structured_output
         system, user = render(
-            operator, context, facts=self._settings.prompt_facts, structured=structured
+            operator, context, facts=self._settings.space_facts, structured=structured
         )
         request = ChatRequest(
             request_id=f"{self._settings.seed}-{plan.slot:04d}-{attempt}",
-            model=self._settings.model,
+            model=plan.model,
             messages=(Message("system", system), Message("user", user)),
             temperature=self._settings.temperature,
             max_tokens=self._settings.max_tokens,

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from llamea_gpu.errors import ArchiveError
+from llamea_gpu.evolution.behaviour import Behaviour
 from llamea_gpu.prompting import Feedback, Program
 
 SCORED = "scored"  # all training spaces and repeats
@@ -26,7 +27,11 @@ class Candidate:
 
     ``slot`` counts from 0; seed programs have negative ones. ``kind`` says how a failed candidate
     failed (an admission kind, a run's outcome, ``duplicate``, ``refusal``, ``transport``); it is
-    empty for others. ``attempts`` is the number of model calls the slot took.
+    empty for others. ``attempts`` is the number of model calls the slot took, ``tokens`` and
+    ``usd`` what all of them cost (None without a price). ``model`` is who answered, by its own
+    account, ``asked_model`` who was asked. ``inspiration`` marks a first parent that was brought
+    along: it is not among the human-designed searchers that feedback compares with.
+    ``behaviour`` is how it searched, a descriptor a space.
     """
 
     slot: int
@@ -40,6 +45,12 @@ class Candidate:
     model: str
     program: Program | None
     feedback: Feedback | None
+    island: int = 0
+    asked_model: str = ""
+    tokens: int = 0
+    usd: float | None = None
+    inspiration: bool = False
+    behaviour: tuple[Behaviour, ...] = ()
 
     @property
     def p(self) -> float | None:

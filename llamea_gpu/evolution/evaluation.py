@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamea_gpu.archive import Archive
+from llamea_gpu.evolution.behaviour import Behaviour, describe
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
+from llamea_gpu.evolution.islands import island_of, island_population
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.prompting import Feedback, Program, SpaceResult, Stage
+from llamea_gpu.prompting.mechanisms import mechanisms
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.tasks import Task, Trace, run_seed
@@ -31,12 +34,13 @@ _FATAL_ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What the cascade found: a status, the kind of failure (or empty), and the feedback."""
+    """What the cascade found: a status, the kind of failure (or empty), feedback, behaviour."""
 
     status: str
     kind: str
     message: str
     feedback: Feedback
+    behaviour: tuple[Behaviour, ...] = ()
 
 
 class Cascade:
@@ -66,6 +70,7 @@ class Cascade:
             ("full", self._tasks, repeats),
         )
         scores: dict[str, SpaceScore] = {}
+        behaviours: dict[str, Behaviour | None] = {}
         for stage, tasks, count in stages:
             found = await asyncio.gather(
                 *(self._run(slot, attempt, program, task, count) for task in tasks)
@@ -81,12 +86,16 @@ class Cascade:
                     scores[name] = await asyncio.to_thread(
                         score_space, task, traces, self._settings.bootstrap
                     )
-            feedback = self._feedback(stage, scores, population)
+                    behaviours[name] = await asyncio.to_thread(describe, task, traces)
+            told = await asyncio.to_thread(mechanisms, dict(zip(tasks, found, strict=True)))
+            feedback = replace(self._feedback(stage, scores, population), mechanisms=told)
             if stage == "partial" and slot >= 0:
-                reason = self._out_of_reach(scores, population)
+                island = island_of(slot, self._settings)
+                living = island_population(population, island, self._settings)
+                reason = self._out_of_reach(scores, living)
                 if reason:
-                    return Assessment(PARTIAL, "", reason, feedback)
-        return Assessment(SCORED, "", "", feedback)
+                    return Assessment(PARTIAL, "", reason, feedback, _known(behaviours))
+        return Assessment(SCORED, "", "", feedback, _known(behaviours))
 
     async def _run(
         self, slot: int, attempt: int, program: Program, task: Task, count: int
@@ -138,26 +147,31 @@ class Cascade:
         """Why this candidate cannot reach the elite, or an empty string.
 
         Its bound: two standard errors above its scores so far, and on every remaining space the
-        best that any candidate has reached.
+        best that any candidate has reached. Where a lead on one space suffices to breed, it must
+        also have shown none: by that bound it is behind the best known on every space so far.
         """
         elite = population.elite(self._settings.parents)
         if len(elite) < self._settings.parents or len(scores) == len(self._tasks):
             return ""
         threshold = elite[-1].p or 0.0
         best = population.best_p_by_space()
-        bounds = [
-            scores[name].p + 2 * (scores[name].standard_error or 0.0)
-            if name in scores
-            else best[name]
-            for name in (task.recording.info.name for task in self._tasks)
-        ]
-        bound = sum(bounds) / len(bounds)
+        names = [task.recording.info.name for task in self._tasks]
+        reached = {name: s.p + 2 * (s.standard_error or 0.0) for name, s in scores.items()}
+        bound = sum(reached.get(name, best[name]) for name in names) / len(names)
         if round(bound, 2) >= round(threshold, 2):  # as the elite is ranked
+            return ""
+        if self._settings.parent_choice == "front" and any(
+            p >= best[name] for name, p in reached.items()
+        ):
             return ""
         return (
             f"stopped after {len(scores)} of {len(self._tasks)} spaces: even the best known result "
             f"on the others would give P {bound:.3f}, and the elite starts at {threshold:.3f}"
         )
+
+
+def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
+    return tuple(found for found in behaviours.values() if found is not None)
 
 
 def _is_fatal(trace: Trace) -> bool:

@@ -20,8 +20,10 @@ from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import AnswerError, BudgetExceededError, TransportError
 from llamea_gpu.evolution.asking import Asker, Observer, Refused, Silent, parent_views
 from llamea_gpu.evolution.candidate import FAILED, Candidate
-from llamea_gpu.evolution.evaluation import Cascade
-from llamea_gpu.evolution.population import Plan, Population, plan_slot
+from llamea_gpu.evolution.evaluation import Assessment, Cascade
+from llamea_gpu.evolution.inspiration import Inspiration
+from llamea_gpu.evolution.planning import Plan, plan_slot
+from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatClient, Ledger
 from llamea_gpu.prompting import Operator, Program, SpaceFacts, admit, parse_answer
@@ -38,6 +40,14 @@ class Outcome:
     population: Population
     reason: str  # "complete", or which budget stopped it
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An attempt that gave a program which ran without a fault."""
+
+    program: Program
+    assessment: Assessment
 
 
 class Evolution:
@@ -61,8 +71,12 @@ class Evolution:
         self._population = Population()
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
 
-    async def run(self, seed_programs: Sequence[tuple[SearcherSource, Program]]) -> Outcome:
-        """Evaluate the seed programs, then evolve until a budget ends.
+    async def run(
+        self,
+        seed_programs: Sequence[tuple[SearcherSource, Program]],
+        inspirations: Sequence[Inspiration] = (),
+    ) -> Outcome:
+        """Evaluate the seed programs and inspirations, then evolve until a budget ends.
 
         Raises:
             TransportError: the route failed for several slots in a row, or for the last ones (they
@@ -75,9 +89,19 @@ class Evolution:
             slot: Candidate.from_document(document)
             for slot, document in self._archive.candidates().items()
         }
-        for index, (source, program) in enumerate(seed_programs):
-            slot = index - len(seed_programs)
-            candidate = recorded.get(slot) or await self._assess_seed(slot, source.name, program)
+        # The seeds first, whatever their slots: they are what feedback compares with.
+        first = [
+            (index - len(seed_programs), source.name, program, False)
+            for index, (source, program) in enumerate(seed_programs)
+        ]
+        first += [
+            (-len(seed_programs) - index, inspiration.spec, inspiration.program, True)
+            for index, inspiration in enumerate(inspirations, 1)
+        ]
+        for slot, name, program, inspired in first:
+            candidate = recorded.get(slot) or await self._assess_first(
+                slot, name, program, inspired=inspired
+            )
             self._settle(candidate, known=slot in recorded)
         running: dict[int, asyncio.Task[Candidate]] = {}
         try:
@@ -169,7 +193,9 @@ class Evolution:
             self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._unreached.clear()
 
-    async def _assess_seed(self, slot: int, name: str, program: Program) -> Candidate:
+    async def _assess_first(
+        self, slot: int, name: str, program: Program, *, inspired: bool
+    ) -> Candidate:
         found = await self._cascade.assess(slot, 0, program, self._population)
         return Candidate(
             slot=slot,
@@ -183,31 +209,62 @@ class Evolution:
             model="",
             program=program,
             feedback=found.feedback,
+            inspiration=inspired,
+            behaviour=found.behaviour,
         )
 
     async def _develop(self, plan: Plan, population: Population) -> Candidate:
         """Ask, parse, admit, evaluate, and ask for repairs; always a candidate in the end."""
+        calls: list[Call] = []
         refused: Refused | None = None
-        model = ""
         for attempt in range(self._settings.max_repairs + 1):
             operator: Operator = "repair" if refused else plan.operator
             try:
                 call = await self._asker.ask(plan, attempt, operator, population, refused)
             except TransportError as error:
-                refused = Refused("transport", str(error), "")
-                return _failed(plan, refused, attempt, model)
-            model = call.answer.model if call.answer else model
-            result = await self._try(plan, attempt, operator, call, population)
-            if isinstance(result, Candidate):
-                return result
-            refused = result
+                return self._settled(plan, Refused("transport", str(error), ""), calls)
+            calls.append(call)
+            found = await self._try(plan, attempt, operator, call, population)
+            if isinstance(found, Accepted):
+                return self._settled(plan, found, calls)
+            refused = found
         if refused is None:  # max_repairs is at least 0, so one attempt was made
             raise AssertionError("a slot without an attempt")
-        return _failed(plan, refused, self._settings.max_repairs + 1, model)
+        return self._settled(plan, refused, calls)
+
+    def _settled(self, plan: Plan, found: Accepted | Refused, calls: Sequence[Call]) -> Candidate:
+        """The candidate that the slot ends as."""
+        answers = [call.answer for call in calls if call.answer is not None]
+        prices = [self._asker.usd(call) for call in calls]
+        known = [usd for usd in prices if usd is not None]
+        assessment = found.assessment
+        ended = (
+            (FAILED, found.kind, found.message)
+            if isinstance(found, Refused)
+            else (found.assessment.status, found.assessment.kind, found.assessment.message)
+        )
+        return Candidate(
+            slot=plan.slot,
+            generation=plan.generation,
+            operator=plan.operator,
+            parents=tuple(parent.slot for parent in plan.parents),
+            status=ended[0],
+            kind=ended[1],
+            message=ended[2],
+            attempts=len(calls),
+            model=answers[-1].model if answers else "",
+            program=found.program,
+            feedback=assessment.feedback if assessment else None,
+            island=plan.island,
+            asked_model=plan.model,
+            tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
+            usd=sum(known) if calls and len(known) == len(prices) else None,
+            behaviour=assessment.behaviour if assessment else (),
+        )
 
     async def _try(
         self, plan: Plan, attempt: int, operator: Operator, call: Call, population: Population
-    ) -> Candidate | Refused:
+    ) -> Accepted | Refused:
         """Take one answer as far as it goes."""
         text = call.answer.text if call.answer else ""
         if call.problem is not None:
@@ -220,7 +277,7 @@ class Evolution:
         except AnswerError as error:
             return Refused(error.kind, str(error), text)
         twin = population.digests().get(program.digest)
-        if twin is not None:
+        if twin is not None and not self._settings.independent:
             return Refused(
                 "duplicate",
                 f"The program does the same as an earlier one ({twin.identifier}); "
@@ -232,35 +289,7 @@ class Evolution:
         found = await self._cascade.assess(plan.slot, attempt, program, population)
         if found.status == FAILED:
             return Refused(found.kind, found.message, text, program, found)
-        return Candidate(
-            slot=plan.slot,
-            generation=plan.generation,
-            operator=plan.operator,
-            parents=tuple(c.slot for c in plan.parents),
-            status=found.status,
-            kind=found.kind,
-            message=found.message,
-            attempts=attempt + 1,
-            model=call.answer.model if call.answer else "",
-            program=program,
-            feedback=found.feedback,
-        )
-
-
-def _failed(plan: Plan, refused: Refused, attempts: int, model: str) -> Candidate:
-    return Candidate(
-        slot=plan.slot,
-        generation=plan.generation,
-        operator=plan.operator,
-        parents=tuple(c.slot for c in plan.parents),
-        status=FAILED,
-        kind=refused.kind,
-        message=refused.message,
-        attempts=attempts,
-        model=model,
-        program=refused.program,
-        feedback=refused.assessment.feedback if refused.assessment else None,
-    )
+        return Accepted(program, found)
 
 
 def _unreached_message(lost: Sequence[Candidate]) -> str:

@@ -1,31 +1,16 @@
-"""The population: who breeds, and what the next slot does. (mu + lambda), steady state.
+"""The population: all candidates settled so far, ranked and summed up. (mu + lambda), steady state.
 
-Every choice is a function of the run's seed, the slot and the candidates settled before it, so
-that a continued run decides as an uninterrupted one. It does not talk to a model.
+It decides nothing: who breeds is `parents`' business, what a slot does `planning`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from llamea_gpu.evolution.candidate import SCORED, Candidate
-from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.prompting import OPERATORS, Operator
 
 PREVIOUS_IDEAS = 12  # ideas of earlier candidates that a prompt lists
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a slot does: which operator, on which parents."""
-
-    slot: int
-    generation: int
-    operator: Operator
-    parents: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +53,14 @@ class Population:
         best: dict[str, float] = {}
         for candidate in self.scored():
             for space, p in candidate.space_p().items():
-                best[space] = max(p, best.get(space, -np.inf))
+                best[space] = max(p, best.get(space, -math.inf))
         return best
 
     def references(self) -> dict[str, tuple[str, float]]:
-        """The best seed program on each space: (its name, its P)."""
+        """The best human-designed seed program on each space: (its name, its P)."""
         best: dict[str, tuple[str, float]] = {}
         for candidate in self.candidates:
-            if candidate.slot < 0:
+            if candidate.slot < 0 and not candidate.inspiration:
                 for space, p in candidate.space_p().items():
                     if space not in best or p > best[space][1]:
                         best[space] = (candidate.operator, p)
@@ -95,41 +80,3 @@ def _idea_line(candidate: Candidate) -> str:
     idea = candidate.program.idea if candidate.program else ""
     score = f"P {candidate.p:.3f}" if candidate.p is not None else candidate.kind or "stopped early"
     return f"{idea} ({score})"
-
-
-def plan_slot(slot: int, population: Population, settings: EvolutionSettings) -> Plan:
-    """Choose operator and parents of ``slot`` from what was settled before it."""
-    generation = slot // settings.offspring
-    elite = population.elite(settings.parents)
-    if settings.control == "best-of-n" or generation == 0 or not elite:
-        return Plan(slot, generation, "new", ())
-    rng = np.random.default_rng([settings.seed, slot])
-    names = [name for name in OPERATORS if name in settings.operators]
-    weights = np.array([settings.operators[name] for name in names])
-    operator = names[rng.choice(len(names), p=weights / weights.sum())]
-    if operator == "new":
-        return Plan(slot, generation, operator, ())
-    first = _ranked_draw(elite, rng)
-    if operator != "crossover":
-        return Plan(slot, generation, operator, (first,))
-    if len(elite) < 2:  # nobody to cross with
-        return Plan(slot, generation, "refine", (first,))
-    return Plan(slot, generation, operator, (first, _complement(first, elite)))
-
-
-def _ranked_draw(elite: list[Candidate], rng: np.random.Generator) -> Candidate:
-    """Linear ranking: the best of n is n times as likely as the last."""
-    weights = np.arange(len(elite), 0, -1, dtype=float)
-    return elite[rng.choice(len(elite), p=weights / weights.sum())]
-
-
-def _complement(first: Candidate, elite: Iterable[Candidate]) -> Candidate:
-    """The mate that adds most where ``first`` is weak: highest mean of the per-space maximum."""
-    own = first.space_p()
-    mates = [candidate for candidate in elite if candidate.slot != first.slot]
-
-    def joint(mate: Candidate) -> float:
-        other = mate.space_p()
-        return float(np.mean([max(p, other.get(space, p)) for space, p in own.items()]))
-
-    return max(mates, key=lambda mate: (joint(mate), -mate.slot))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.asking import Observer
 from llamea_gpu.evolution.evaluation import Cascade
+from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
 from llamea_gpu.evolution.loop import Evolution, Outcome
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
 from llamea_gpu.llm import (
@@ -59,6 +61,7 @@ class Problem:
     tasks: tuple[Task, ...]
     facts: tuple[SpaceFacts, ...]
     seeds: tuple[tuple[SearcherSource, Program], ...]
+    inspirations: tuple[Inspiration, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -71,6 +74,11 @@ class Problem:
                 digest.update(np.ascontiguousarray(column, "<f8").tobytes())
         for source, program in self.seeds:
             digest.update(repr((source.name, program.source, program.hyperparameters)).encode())
+        for inspiration in self.inspirations:
+            program = inspiration.program
+            digest.update(
+                repr((inspiration.spec, program.source, program.hyperparameters)).encode()
+            )
         return digest.hexdigest()
 
 
@@ -88,25 +96,34 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         for task in tasks
     )
     seeds = tuple(_seed_program(resolve_source(spec)) for spec in settings.seed_programs)
-    return Problem(tasks, facts, seeds)
+    inspirations = tuple(load_inspiration(spec) for spec in settings.inspirations)
+    return Problem(tasks, facts, seeds, inspirations)
 
 
 def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
-    """What the run costs at most, repairs and requests that break off left aside."""
+    """What the run costs at most, repairs and requests that break off left aside.
+
+    With several models, as if the dearest answered everything.
+    """
     context = PromptContext(spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s)
-    prompt = sum(map(len, render("new", context, facts=settings.prompt_facts)))
-    return build_ledger(settings).estimate(
-        n_requests=settings.candidates,
-        prompt_chars=prompt + TYPICAL_PARENT_CHARS,
-        max_tokens=settings.max_tokens,
-        model=settings.model,
-    )
+    prompt = sum(map(len, render("new", context, facts=settings.space_facts)))
+    found = [
+        build_ledger(settings).estimate(
+            n_requests=settings.candidates,
+            prompt_chars=prompt + TYPICAL_PARENT_CHARS,
+            max_tokens=settings.max_tokens,
+            model=model,
+        )
+        for model in settings.models
+    ]
+    unpriced = next((e for e in found if e.usd is None), None)
+    return unpriced or max(found, key=lambda e: e.usd or 0)
 
 
 def build_ledger(settings: EvolutionSettings) -> Ledger:
     """An empty ledger with the run's prices and caps."""
     usd = None if settings.max_usd is None else Decimal(str(settings.max_usd))
-    return Ledger(_prices(settings), Caps(usd=usd, tokens=settings.max_tokens_total))
+    return Ledger(_prices(settings), Caps(usd, settings.max_tokens_total, settings.max_answers))
 
 
 def _prices(settings: EvolutionSettings) -> dict[str, Price]:
@@ -166,6 +183,9 @@ def start(folder: Path, settings: EvolutionSettings, problem: Problem) -> Archiv
         "problem": problem.fingerprint,
         "program_version": __version__,
     }
+    if problem.inspirations:
+        provenance = [dict(inspiration.provenance) for inspiration in problem.inspirations]
+        facts["inspirations"] = json.dumps(provenance)
     return Archive.create(folder, facts)
 
 
@@ -240,7 +260,7 @@ async def _drive(
     try:
         cascade = Cascade(problem.tasks, sandbox, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
-        outcome = await evolution.run(problem.seeds)
+        outcome = await evolution.run(problem.seeds, problem.inspirations)
         archive.record_event("stopped", reason=outcome.reason, warnings=list(outcome.warnings))
         return outcome
     finally:

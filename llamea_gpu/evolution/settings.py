@@ -7,6 +7,7 @@ budgets) and what may not (everything the results depend on) is marked here.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,11 +33,17 @@ CHANGEABLE = frozenset(
     {
         *("route", "base_url", "api_key_env", "exchange", "replay", "replay_strict", "timeout_s"),
         *("poll_s", "max_retries", "candidates", "max_usd", "max_tokens_total", "max_wall_s"),
+        "max_answers",
         *("workers", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
     }
 )
 
 PATHS = ("exchange", "replay", "prices")
+_AFTER_PATH = re.compile(r"(#\d+|(?<=\.py)[:?].*)$")  # RUN#SLOT, FILE.py:Class, FILE.py?key=value
+
+# What an archive leaves out is what its run did before the setting existed.
+BEFORE: dict[str, Any] = {"parent_choice": "elite", "operator_choice": "weights", "islands": 1}
+RENAMED = {"prompt_facts": "space_facts"}
 
 
 class EvolutionSettings(BaseModel):
@@ -52,6 +59,12 @@ class EvolutionSettings(BaseModel):
     operators: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=lambda: dict(DEFAULT_OPERATORS)
     )
+    operator_choice: Literal["bandit", "weights"] = "bandit"
+    cost_weight: Annotated[float, Field(ge=0, le=1)] = 0.5  # of an answer's cost, in the bandit
+    parent_choice: Literal["front", "elite"] = "front"  # front: and whoever leads on some space
+    islands: Annotated[int, Field(ge=1)] = 1
+    migration_interval: Annotated[int, Field(ge=1)] = 3  # generations
+    migrants: Annotated[int, Field(ge=0)] = 1  # best of an island that the next one gets
     max_repairs: Annotated[int, Field(ge=0, le=10)] = 2
     control: Literal["none", "best-of-n"] = "none"
     seed_programs: tuple[str, ...] = (
@@ -61,6 +74,7 @@ class EvolutionSettings(BaseModel):
         "differential_evolution",
         "simulated_annealing",
     )
+    inspirations: tuple[str, ...] = ()  # further first parents: NAME, FILE.py[:Class], RUN#SLOT
 
     # tasks
     spaces: tuple[str, ...] = ("train",)
@@ -81,6 +95,7 @@ class EvolutionSettings(BaseModel):
     # model and prompts
     route: Literal["openai", "batch", "replay"] = "openai"
     model: str = ""
+    further_models: tuple[str, ...] = ()
     temperature: float | None = None
     max_tokens: Annotated[int, Field(ge=256)] = 16_384
     base_url: str | None = None
@@ -92,12 +107,13 @@ class EvolutionSettings(BaseModel):
     replay: str = ""
     replay_strict: bool = True
     prices: str = ""
-    prompt_facts: bool = True
+    space_facts: bool = True
     structured_output: bool = False  # answers as JSON by schema, where the server supports it
 
     # budgets
     max_usd: Annotated[float, Field(gt=0)] | None = None
     max_tokens_total: Annotated[int, Field(gt=0)] | None = None
+    max_answers: Annotated[int, Field(gt=0)] | None = None
     max_wall_s: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("api_key_env")
@@ -123,12 +139,33 @@ class EvolutionSettings(BaseModel):
         return weights
 
     @model_validator(mode="after")
+    def _islands_have_slots(self) -> EvolutionSettings:
+        if self.islands > self.offspring:
+            raise ValueError(
+                f"each island needs a slot in every generation, but there are {self.islands} "
+                f"islands and offspring is {self.offspring}"
+            )
+        if len(set(self.models)) < len(self.models):
+            raise ValueError(f"models must be distinct, got {list(self.models)}")
+        return self
+
+    @model_validator(mode="after")
     def _route_is_complete(self) -> EvolutionSettings:
         if self.route == "replay" and not self.replay:
             raise ValueError("route 'replay' needs the recording: --replay FILE")
         if self.route == "openai" and not self.model:
             raise ValueError("route 'openai' needs the model's name: --model NAME")
         return self
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that may be asked."""
+        return (self.model, *self.further_models)
+
+    @property
+    def independent(self) -> bool:
+        """Whether no answer may depend on another candidate's: the best-of-n control."""
+        return self.control == "best-of-n"
 
 
 def read_file(file: Path) -> dict[str, Any]:
@@ -153,7 +190,18 @@ def with_absolute_paths(fields: dict[str, Any], base: Path) -> dict[str, Any]:
     folders = found.get("spaces_path")
     if isinstance(folders, (list, tuple)):
         found["spaces_path"] = [str((base / str(folder)).absolute()) for folder in folders]
+    brought = found.get("inspirations")
+    if isinstance(brought, (list, tuple)):
+        found["inspirations"] = [_absolute_inspiration(str(spec), base) for spec in brought]
     return found
+
+
+def _absolute_inspiration(spec: str, base: Path) -> str:
+    """``spec`` with the path in it made absolute; a name stays as it is."""
+    path = _AFTER_PATH.sub("", spec)
+    if "/" in spec or path.endswith(".py") or (base / path).is_dir():
+        return f"{(base / path).absolute()}{spec[len(path) :]}"
+    return spec
 
 
 def validated(fields: dict[str, Any]) -> EvolutionSettings:
@@ -185,14 +233,20 @@ def recorded_settings(text: str) -> EvolutionSettings:
         SettingsError: they are damaged, or of another version.
     """
     try:
-        return EvolutionSettings.model_validate_json(text)
+        fields = json.loads(text)
+        if isinstance(fields, dict):
+            fields = {**BEFORE, **{RENAMED.get(name, name): fields[name] for name in fields}}
+        return EvolutionSettings.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         complaint = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in complaint["loc"])
-        raise SettingsError(
-            f"the recorded settings must be this version's, but {where}: {complaint['msg']}: the "
-            f"run folder is damaged or foreign"
-        ) from None
+        reason = f"{where}: {complaint['msg']}"
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    raise SettingsError(
+        f"the recorded settings must be this version's, but {reason}: the run folder is damaged or "
+        f"foreign"
+    )
 
 
 def continued(recorded: str, overrides: dict[str, Any]) -> EvolutionSettings:

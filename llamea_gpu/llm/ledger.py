@@ -165,6 +165,13 @@ class Ledger:
         self._in_flight.add(reservation)
         return reservation
 
+    def usd(self, model: str, usage: Usage) -> Decimal | None:
+        """Dollars for one answer of ``model``, counted nowhere; None without a price."""
+        price = find_price(self._prices, model)
+        if price is None:
+            return None
+        return price.cost_usd(usage.prompt_tokens, usage.completion_tokens)
+
     def settle(self, reservation: Reservation, answer: ChatAnswer) -> Decimal | None:
         """Replace the reservation by what the answer cost.
 

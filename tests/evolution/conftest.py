@@ -102,7 +102,7 @@ class Harness:
         if observer:
             observer.notify("started", None, {"ledger": ledger})
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
-        outcome = await evolution.run(problem.seeds)
+        outcome = await evolution.run(problem.seeds, problem.inspirations)
         self.ledger = ledger
         return outcome, archive
 

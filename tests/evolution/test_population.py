@@ -7,7 +7,8 @@ import pytest
 
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
-from llamea_gpu.evolution.population import Population, plan_slot
+from llamea_gpu.evolution.planning import plan_slot
+from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.prompting import Feedback, Program, SpaceResult
 
@@ -105,7 +106,7 @@ def test_a_plan_depends_on_seed_and_slot_alone() -> None:
 
 
 def test_operators_are_drawn_by_weight_and_better_parents_more_often() -> None:
-    population = Population(tuple(candidate(i, 0.1 * i, 0.5) for i in range(4)))
+    population = Population(tuple(candidate(i, 0.1 * i, 0.5 - 0.001 * i) for i in range(4)))
     plans = [plan_slot(slot, population, SETTINGS) for slot in range(4, 2004)]
     operators = Counter(plan.operator for plan in plans)
     assert set(operators) == set(SETTINGS.operators)
@@ -115,8 +116,9 @@ def test_operators_are_drawn_by_weight_and_better_parents_more_often() -> None:
     assert 0 not in firsts
 
 
-def test_crossover_takes_the_mate_that_is_strong_where_the_first_is_weak() -> None:
-    settings = SETTINGS.model_copy(update={"operators": {"crossover": 1.0}})
+def test_without_the_front_the_mate_is_the_strongest_where_the_first_is_weak() -> None:
+    update = {"operators": {"crossover": 1.0}, "parent_choice": "elite"}
+    settings = SETTINGS.model_copy(update=update)
     population = Population(
         (candidate(0, 0.8, 0.1), candidate(1, 0.7, 0.1), candidate(2, 0.1, 0.65))
     )

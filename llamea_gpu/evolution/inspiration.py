@@ -1,0 +1,132 @@
+"""Inspirations: programs brought along as first parents, from elsewhere or from earlier runs.
+
+They are evaluated like the seed programs, cost no answers, and breed if they are good enough. What
+they came from is kept with them. A spec is ``NAME`` of an optimizer that ships, ``FILE.py`` or
+``FILE.py:Class``, ``RUN#SLOT`` for one candidate of an earlier run; `expand_inspirations` also
+takes ``RUN`` (its best) and ``shipped`` (every generated optimizer).
+
+Whatever it is, it is read as text, passes the same admission as a model's answer, and runs in the
+sandbox alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from llamea_gpu.archive import FILE_NAME, Archive
+from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
+from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.prompting import Program, admit
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.searchers.registry import resolve_source
+
+BEST_OF_RUN = 3
+_SLOT = re.compile(r"(?P<run>.+)#(?P<slot>\d{1,6})")
+_LICENCE = re.compile(r"SPDX-License-Identifier:\s*([A-Za-z0-9.+()-]+(?: (?:AND|OR|WITH) \S+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Inspiration:
+    """A program that was brought along, and where it came from (strings, for the archive)."""
+
+    spec: str
+    program: Program
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+def expand_inspirations(specs: Sequence[str]) -> tuple[str, ...]:
+    """``specs`` with a run replaced by its best candidates and ``shipped`` by names.
+
+    A run goes on with what it began with, so this is done once, before it starts.
+
+    Raises:
+        ArchiveError: a run cannot be read.
+        SettingsError: a run has nothing that was fully scored.
+    """
+    found: list[str] = []
+    for spec in specs:
+        folder = Path(spec)
+        if spec == "shipped":
+            found += sorted(path.stem for path in resource_dir("generated_optimizers").glob("*.py"))
+        elif (folder / FILE_NAME).is_file():
+            population, _ = _read_run(folder)
+            written = Population(tuple(c for c in population.candidates if c.slot >= 0))
+            best = written.elite(BEST_OF_RUN)
+            if not best:
+                raise SettingsError(
+                    f"a run inspires by its scored candidates, but {folder} has none: name another"
+                )
+            found += [f"{folder.absolute()}#{candidate.slot}" for candidate in best]
+        elif folder.is_dir():
+            raise SettingsError(f"an inspiration's folder must hold a run, but {folder} holds none")
+        else:
+            found.append(spec)
+    return tuple(dict.fromkeys(found))
+
+
+def load_inspiration(spec: str) -> Inspiration:
+    """The program that ``spec`` names (not ``shipped``, not a whole run).
+
+    Raises:
+        SettingsError: it is not a program that a model's answer could be.
+        ArchiveError: its run cannot be read, or has no such candidate.
+        SearcherError: there is no such file or name.
+    """
+    named = _SLOT.fullmatch(spec)
+    if named:
+        return _from_run(spec, Path(named["run"]), int(named["slot"]))
+    source = resolve_source(spec)
+    try:
+        program = admit(source.source)
+    except AnswerError as error:
+        raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
+    if program.class_name != source.class_name:
+        raise SettingsError(
+            f"an inspiration's optimizer must be {program.class_name}, the one that admission "
+            f"finds, but {spec} names {source.class_name}"
+        )
+    licence = _LICENCE.search(source.source)
+    return Inspiration(
+        spec,
+        replace(program, hyperparameters=tuple(source.hyperparameters.items())),
+        {
+            "spec": spec,
+            "origin": "file" if ".py" in spec else "shipped",
+            "digest": program.digest,
+            "licence": licence[1] if licence else "not stated",
+        },
+    )
+
+
+def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
+    population, facts = _read_run(folder)
+    found = next((c for c in population.candidates if c.slot == slot), None)
+    if found is None or found.program is None:
+        raise ArchiveError(f"an inspiration must be a candidate with a program, but {spec} is none")
+    try:
+        admitted = admit(found.program.source)  # the archive may come from elsewhere
+    except AnswerError as error:
+        raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
+    provenance = {
+        "spec": spec,
+        "origin": "run",
+        "digest": admitted.digest,
+        "licence": "a model's answer",
+        "model": found.model,
+        "run_created": facts.get("created", ""),
+        "run_problem": facts.get("problem", ""),
+        "p_there": "" if found.p is None else f"{found.p:.4f}",
+    }
+    return Inspiration(spec, admitted, provenance)
+
+
+def _read_run(folder: Path) -> tuple[Population, Mapping[str, str]]:
+    with closing(Archive.open(folder, read_only=True)) as archive:
+        documents = archive.candidates()
+        candidates = tuple(Candidate.from_document(documents[slot]) for slot in documents)
+        return Population(candidates), archive.facts
