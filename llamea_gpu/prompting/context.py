@@ -4,7 +4,7 @@ Every number that depends on the host (own CPU seconds) is written into a prompt
 "≈"; everything else is a function of recordings and seeds, so that a replayed run renders the
 same text.
 
-Not here: which parents or spaces are shown, and how a score or a feature is computed.
+Not here: which parents or spaces are shown, and how a score, a feature or a mechanism is computed.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class Feedback:
         outcome: how its runs ended ("budget", "timeout", "error", ...).
         spaces: one result for each space that was run.
         error: traceback text with the candidate's line, where a run raised.
+        mechanisms: sentences on what costs it score, the most costly first.
     """
 
     p: float | None
@@ -100,6 +101,7 @@ class Feedback:
     outcome: str
     spaces: tuple[SpaceResult, ...] = ()
     error: str | None = None
+    mechanisms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
