@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -108,7 +109,7 @@ def finite_search(script: Path, shape: str, grid_file: Path) -> dict[str, Any]:
         "ok": sum(time < float("inf") for time in times),
         "best_ms": min(times),
         "rate": len(results) / seconds,
-        "versions": {"helion": helion.__version__, "torch": torch.__version__},
+        "versions": {"helion": version("helion"), "torch": version("torch")},
     }
 
 
