@@ -10,7 +10,18 @@ import typer
 from rich.console import Console
 
 from llamea_gpu import __version__
-from llamea_gpu.cli import bench, doctor, evolve, exchange, export, measure, report, runs, spaces
+from llamea_gpu.cli import (
+    bench,
+    doctor,
+    evolve,
+    exchange,
+    export,
+    measure,
+    report,
+    runs,
+    spaces,
+    tune,
+)
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import LlameaGpuError
 
@@ -26,6 +37,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(exchange.app, name="exchange")
 app.command("run")(measure.run)
 app.command("score")(measure.score)
+app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
 app.command("evolve")(evolve.evolve)
 app.command("export")(export.export)
