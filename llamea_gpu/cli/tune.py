@@ -1,0 +1,167 @@
+"""``llamea-gpu tune``: one kernel, one searcher, the configuration to paste."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from llamea_gpu.cli.options import (
+    MAX_CPU_LIMIT_S,
+    AsJson,
+    Clock,
+    SpacesPath,
+    Unsafe,
+    output_console,
+    search_path,
+    warn_if_unsafe,
+)
+from llamea_gpu.cli.text import cell, plain
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.spaces.catalogue import load_space
+
+if TYPE_CHECKING:
+    from llamea_gpu.integrations.tuning import TuneProgress, TuningResult
+
+_PLAIN_EVERY_S = 15.0
+Effort = Annotated[str, typer.Option(help="Helion: 'quick' or 'full'.")]
+
+
+def tune(
+    searcher: Annotated[
+        str, typer.Option("--with", help="llm:MODEL, hybrid:..., an optimizer, FILE.py[:Class].")
+    ],
+    script: Annotated[
+        str | None,
+        typer.Argument(help="Kernel script of Helion or Kernel Tuner, or a shipped one."),
+    ] = None,
+    space: Annotated[str | None, typer.Option(help="Tune this recording instead.")] = None,
+    evaluations: Annotated[
+        int | None, typer.Option(min=1, help="Configurations to measure at most.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Time to tune; of a recording simulated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the searcher.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 10,
+    device: Annotated[int, typer.Option(min=0, help="Number of the GPU.")] = 0,
+    shape: Annotated[str | None, typer.Option(help="Helion: one of the script's shapes.")] = None,
+    effort: Effort = "full",
+    backend: Annotated[
+        str | None, typer.Option(help="Kernel Tuner: instead of the script's lang.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Kernel Tuner: timed runs of a configuration.")
+    ] = 7,
+    clock: Clock = "",
+    cpu_limit: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=MAX_CPU_LIMIT_S, help="Recording: CPU seconds of the searcher."),
+    ] = None,
+    spaces_path: SpacesPath = None,
+    unsafe: Unsafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tune a live kernel, or a recording, and print the best configuration as code.
+
+    SCRIPT is executed, and so is an optimizer's source: on a live kernel in this process, on a
+    recording in the sandbox. What a model answers to llm: is parsed, never executed.
+    """
+    from llamea_gpu.integrations.tuning import TuneSettings, tune_recording, tune_script
+    from llamea_gpu.integrations.tuning.scripts import find_kernel_script
+
+    if (script is None) == (space is None):
+        raise SearcherError("tune takes a kernel script, or --space and a recording's name")
+    settings = TuneSettings(
+        evaluations=evaluations,
+        seconds=seconds,
+        seed=seed,
+        device=device,
+        shape=shape,
+        effort=effort,
+        backend=backend,
+        iterations=iterations,
+        clock=clock,
+        cpu_s=cpu_limit,
+        unsafe=unsafe,
+    )
+    if script is not None:
+        path = find_kernel_script(script)
+        with _progress_line() as show:
+            found = tune_script(path, searcher, settings, show)
+    else:
+        warn_if_unsafe(unsafe)
+        recording = load_space(str(space), search_path(spaces_path))
+        with Console(stderr=True).status("tuning"):
+            found = tune_recording(recording, searcher, settings)
+    if as_json:
+        typer.echo(json.dumps(found.document(top), indent=1))
+    else:
+        _print(found, top)
+    if found.trouble:
+        typer.echo(f"note: {plain(found.trouble)}", err=True)
+
+
+def _print(found: TuningResult, top: int) -> None:
+    best = found.top(top)
+    if not best or found.best is None:
+        raise SearcherError(f"none of {len(found.measured)} configurations works")
+    shared = {
+        name: value
+        for name, value in best[0].configuration.items()
+        if all(each.configuration.get(name) == value for each in best)
+    }
+    names = [name for name in best[0].configuration if name not in shared]
+    title = f"{found.kernel} on {found.device} with {found.searcher}"
+    table = Table("time_ms", "of best", *map(cell, names), title=cell(title))
+    for each in best:
+        values = (cell(str(each.configuration.get(name))) for name in names)
+        table.add_row(f"{each.time_ms:.6g}", f"{each.time_ms / found.best.time_ms:.3f}", *values)
+    output_console().print(table)
+    typer.echo(_summary(found))
+    typer.echo(plain(found.code))
+
+
+def _summary(found: TuningResult) -> str:
+    best_ms = found.best.time_ms if found.best else math.inf
+    simulated = "" if found.clock == "wall" else f" simulated ({found.clock})"
+    text = (
+        f"{best_ms:.6g} ms after {len(found.measured)} configurations, {found.failed} failing, in "
+        f"{found.elapsed_s:.1f}{simulated} s"
+    )
+    if found.default_ms:
+        text += f"; the default takes {found.default_ms:.6g} ms, {found.default_ms / best_ms:.2f}x"
+    if found.optimum_ms:
+        text += f"; {best_ms / found.optimum_ms - 1:.2%} above the optimum"
+    return text
+
+
+@contextmanager
+def _progress_line() -> Iterator[Callable[[TuneProgress], None]]:
+    """A line that follows a run; a new one every 15 s where nobody's terminal is."""
+    console = Console(stderr=True, highlight=False)
+    printed_at_s = -_PLAIN_EVERY_S
+
+    with Live(
+        Text(), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+    ) as live:
+
+        def show(at: TuneProgress) -> None:
+            nonlocal printed_at_s
+            best = f"{at.best_ms:.6g} ms" if math.isfinite(at.best_ms) else "nothing works yet"
+            line = f"{at.measured} measured, {at.failed} failing, {best}, {at.elapsed_s:.0f} s"
+            if console.is_terminal:
+                live.update(Text(line), refresh=True)
+            elif at.elapsed_s - printed_at_s >= _PLAIN_EVERY_S:
+                printed_at_s = at.elapsed_s
+                console.print(line)
+
+        yield show

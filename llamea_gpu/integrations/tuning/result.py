@@ -1,0 +1,160 @@
+"""What a tuning run is asked for, what it tells meanwhile, and what comes of it.
+
+Frozen data and its JSON; not here: how any framework measures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.spaces.space import Value
+
+TOP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """How to tune. A setting that a framework does not have is ignored by it.
+
+    Attributes:
+        evaluations: configurations to measure at most; seconds: time to tune, simulated for a
+            recording. With neither, each kind of kernel has a default.
+        seed: of the searcher's random numbers.
+        device: number of the GPU.
+        shape: one of a Helion script's shapes; effort: Helion's ``quick`` or ``full``.
+        backend: overrides a Kernel Tuner script's ``lang``; iterations: its timed runs of each
+            configuration.
+        clock, cpu_s, unsafe: of a recording: its clock ("" for its own), the CPU seconds of the
+            searcher, and whether generated code runs without the sandbox.
+    """
+
+    evaluations: int | None = None
+    seconds: float | None = None
+    seed: int = 1
+    device: int = 0
+    shape: str | None = None
+    effort: str = "full"
+    backend: str | None = None
+    iterations: int = 7
+    clock: str = ""
+    cpu_s: float | None = None
+    unsafe: bool = False
+
+    def __post_init__(self) -> None:
+        limits = {"evaluations": self.evaluations, "seconds": self.seconds}
+        wrong = {k: v for k, v in limits.items() if v is not None and not 0 < v < math.inf}
+        if wrong or self.iterations < 1:
+            raise SearcherError(
+                f"budgets and iterations must be positive and finite, but got "
+                f"{wrong or self.iterations}"
+            )
+        if self.effort not in ("quick", "full"):
+            raise SearcherError(f"effort must be quick or full, but got {self.effort!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneProgress:
+    """Where a run is: ``best_ms`` is inf until something works; ``elapsed_s`` of wall time."""
+
+    measured: int
+    failed: int
+    best_ms: float
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A configuration and its time in ms, inf where it failed; ``elapsed_s`` is when it was known.
+
+    Configurations of a batch are known when the batch is.
+    """
+
+    configuration: Mapping[str, Any]
+    time_ms: float
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """What a run came to.
+
+    Attributes:
+        searcher: the spec; framework, kernel, device: what was tuned.
+        seed: of the run; clock: ``wall``, or the simulated one.
+        measured: in the order of first visits; times of the best ones as they were last read.
+        best: the framework's final choice; None when nothing worked.
+        default_ms: of the configuration that the kernel ships with, where it was measured.
+        optimum_ms: of a recording, the best of all.
+        elapsed_s: until the end.
+        code: the best configuration to paste, in the framework's language.
+        trouble: what the run went on in spite of; empty for nothing.
+    """
+
+    searcher: str
+    framework: str
+    kernel: str
+    device: str
+    seed: int
+    clock: str
+    measured: tuple[Measured, ...]
+    best: Measured | None
+    default_ms: float | None
+    elapsed_s: float
+    code: str
+    trouble: str = ""
+    optimum_ms: float | None = None
+
+    @property
+    def failed(self) -> int:
+        """Configurations that did not work."""
+        return sum(not math.isfinite(each.time_ms) for each in self.measured)
+
+    def top(self, count: int = TOP) -> tuple[Measured, ...]:
+        """The best that were measured, the framework's choice first."""
+        working = sorted(
+            (each for each in self.measured if math.isfinite(each.time_ms)),
+            key=lambda each: (each != self.best, each.time_ms),
+        )
+        return tuple(working[:count])
+
+    def document(self, count: int = TOP) -> dict[str, Any]:
+        """The result as JSON; a time is null where a configuration failed."""
+        return {
+            "searcher": self.searcher,
+            "framework": self.framework,
+            "kernel": self.kernel,
+            "device": self.device,
+            "seed": self.seed,
+            "clock": self.clock,
+            "elapsed_s": self.elapsed_s,
+            "evaluations": len(self.measured),
+            "failed": self.failed,
+            "default_ms": self.default_ms,
+            "optimum_ms": self.optimum_ms,
+            "best": None if self.best is None else _document(self.best),
+            "top": [_document(each) for each in self.top(count)],
+            "trace": [
+                {"elapsed_s": each.elapsed_s, "time_ms": _finite(each.time_ms)}
+                for each in self.measured
+            ],
+            "code": self.code,
+            "trouble": self.trouble,
+        }
+
+
+def params_code(configuration: Mapping[str, Value]) -> str:
+    """A configuration for ``kernel_tuner.run_kernel``."""
+    items = "".join(f"    {name!r}: {value!r},\n" for name, value in configuration.items())
+    return f"params = {{\n{items}}}"
+
+
+def _document(each: Measured) -> dict[str, Any]:
+    return {"time_ms": _finite(each.time_ms), "configuration": dict(each.configuration)}
+
+
+def _finite(time_ms: float) -> float | None:
+    return time_ms if math.isfinite(time_ms) else None
