@@ -22,6 +22,7 @@ LAYERS = (
     "archive",
     *("evolution", "bench"),
     *("integrations", "report"),
+    "promotion",
     "cli",
 )
 NAMED = [[name] for name in LAYERS]
@@ -34,7 +35,7 @@ OWNERS = {
     "pyseccomp": {"sandbox"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "pydantic": {"evolution", "bench"},
+    "pydantic": {"evolution", "bench", "promotion"},
     "loky": {"runner"},
     "kernel_tuner": {"searchers", "integrations"},
     "helion": {"searchers", "integrations"},

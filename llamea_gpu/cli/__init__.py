@@ -17,6 +17,7 @@ from llamea_gpu.cli import (
     exchange,
     export,
     measure,
+    promote,
     report,
     runs,
     spaces,
@@ -40,6 +41,7 @@ app.command("score")(measure.score)
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
 app.command("evolve")(evolve.evolve)
+app.command("promote")(promote.promote)
 app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)

@@ -1,0 +1,196 @@
+"""The card beside a promoted optimizer: what it is, where it comes from, what was measured.
+
+What it does: a JSON document by a schema, written together with the optimizer, whole or not at all,
+and never over something that is there.
+
+What it does not do: decide anything. `llamea_gpu.integrations.optimizer` reads ``idea``, ``date``,
+``command`` and ``provenance`` of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from llamea_gpu.bench.findings import Interval
+from llamea_gpu.bench.plan import Count, Finite, Setting
+from llamea_gpu.errors import SearcherError
+
+FORMAT_VERSION = 1
+_MAX_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the program comes from.
+
+    ``run`` is the run folder's name, ``prompt_sha256`` the identity of the prompt that it answered
+    (empty for none), ``digest`` the candidate's, before its constants were tuned, ``version`` that
+    of llamea_gpu.
+    """
+
+    model: str
+    run: str
+    slot: int
+    operator: str
+    parents: tuple[str, ...]
+    prompt_sha256: str
+    digest: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceP:
+    """P on one space; the interval is 95 %, None with too few repeats."""
+
+    space: str
+    p: Finite
+    interval: Interval | None
+    cpu_s: Finite | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """P over several spaces, and by space."""
+
+    p: Finite
+    interval: Interval | None
+    repeats: Count
+    spaces: tuple[SpaceP, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much higher P is than an incumbent's on ``spaces``; the interval is 95 %."""
+
+    incumbent: str
+    spaces: tuple[str, ...]
+    difference: Finite
+    interval: Interval | None
+    interval_spaces: Interval | None
+    p_value: Finite | None
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The one look: on which seed, as which one (from 1) of its run, at which level."""
+
+    scores: Scores
+    seed: Count
+    clock: str
+    look: Count
+    level: Finite
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Tuning: the scores of the model's constants, and of the tuned ones if they were raced."""
+
+    default: Scores
+    tuned: Scores | None
+    gain: Difference | None
+    settings_tried: Count
+    runs: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule of the gate. ``measured`` and ``threshold`` are text, for people."""
+
+    name: str
+    measured: str
+    threshold: str
+    passed: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """All of it. ``hyperparameters`` are the shipped ones, ``written`` those that the model wrote.
+
+    ``command`` makes the validation's numbers again; ``source_sha256`` is of the file's text.
+    """
+
+    format_version: Literal[1]
+    name: str
+    class_name: str
+    idea: str
+    date: str
+    command: str
+    provenance: Origin
+    hyperparameters: Mapping[str, Setting]
+    written: Mapping[str, Setting]
+    training: Training
+    validation: Validation
+    checks: tuple[Check, ...]
+    source_sha256: str
+
+    def to_json(self) -> str:
+        """The content of the card's file."""
+        return _CARD.dump_json(self, indent=1).decode() + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> Card:
+        """Read a card.
+
+        Raises:
+            SearcherError: it is missing, too large or no card.
+        """
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise SearcherError(f"{path} must have at most {_MAX_BYTES} bytes, but has more")
+            return _CARD.validate_json(path.read_bytes())
+        except OSError as error:
+            raise SearcherError(f"{path} must be a readable card, but: {error}") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the document"
+            raise SearcherError(f"{path} must be a card, but {where}: {first['msg']}") from None
+
+
+_CARD = TypeAdapter(Card)
+
+
+def write_promoted(card: Card, source: str, folder: Path) -> Path:
+    """Write ``NAME.json`` and ``NAME.py``; returns the latter.
+
+    Raises:
+        SearcherError: either is there already, or the folder cannot be written.
+    """
+    program, document = folder / f"{card.name}.py", folder / f"{card.name}.json"
+    try:
+        if program.exists():
+            raise FileExistsError
+        _publish(document, card.to_json())
+        try:
+            _publish(program, source)
+        except BaseException:
+            document.unlink()
+            raise
+    except FileExistsError:
+        raise SearcherError(
+            f"a promotion overwrites nothing, but {program} or its card exists: give another --name"
+        ) from None
+    except OSError as error:
+        raise SearcherError(f"{folder} must be a folder to write to, but: {error}") from error
+    return program
+
+
+def _publish(path: Path, text: str) -> None:
+    """The whole file at once, unless something has the name."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

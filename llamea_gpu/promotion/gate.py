@@ -1,0 +1,250 @@
+"""The rules of promotion, each a check with what was measured and what was wanted.
+
+What it does: judges runs, a program's text, and what the frameworks did with it.
+
+What it does not do: choose candidates, record looks or write files (see
+`llamea_gpu.promotion.promoting`). A check that could not be made has failed, and says why.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from llamea_gpu.bench.findings import Comparison, Interval
+from llamea_gpu.bench.measures import is_failed
+from llamea_gpu.errors import AnswerError, LlameaGpuError, SearcherError
+from llamea_gpu.integrations.helion import parity as helion_parity
+from llamea_gpu.integrations.kernel_tuner import parity as kernel_tuner_parity
+from llamea_gpu.integrations.optimizer import LoadedOptimizer, Provenance
+from llamea_gpu.promotion.card import Check
+from llamea_gpu.prompting import admit
+from llamea_gpu.runner import Runner
+from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.searchers.source import find_class, parse_source
+from llamea_gpu.tasks import SequentialClock, Task, Trace, run_seed
+
+CPU_SHARE = 0.05
+LEVEL = 0.05  # of all looks of a run together
+PARITY_EVALUATIONS = 40
+_PARITY_SEED = 5
+_DETERMINISM_SEED = 11
+_WORKERS = (1, 2)
+
+
+def contract(source: str, class_name: str) -> Check:
+    """The text passes admission, and is found without naming its class, as shipped ones are."""
+    name, wanted = "contract", "admitted"
+    try:
+        admitted = admit(source)
+        path = Path(f"{class_name}.py")
+        found = find_class(path, parse_source(path, source), "").name
+    except (AnswerError, SearcherError) as error:
+        return Check(name, "refused", wanted, False, str(error))
+    if not admitted.class_name == found == class_name:
+        sentence = f"The optimizer must be {class_name}, but {found} is what the file is run as."
+        return Check(name, found, wanted, False, sentence)
+    return Check(name, "admitted", wanted, True, "It keeps the rules of the contract.")
+
+
+def clean_runs(traces: Sequence[Trace]) -> Check:
+    """Every run ended with its budget, or by itself, and measured something."""
+    failed = [trace for trace in traces if is_failed(trace)]
+    measured = f"{len(failed)} of {len(traces)} runs failed"
+    if not failed and traces:
+        return Check("runs", measured, "0", True, "Every sandboxed run ended in order.")
+    said = next((trace.error for trace in failed if trace.error), "") or ""
+    last = said.strip().splitlines()[-1:] or ["no message"]
+    outcomes = ", ".join(sorted({trace.outcome for trace in failed})) or "no run"
+    return Check("runs", measured, "0", False, f"Runs ended as {outcomes}: {last[0]:.200}")
+
+
+def own_cpu(tasks: Sequence[Task], traces: Mapping[str, Sequence[Trace]]) -> Check:
+    """The optimizer's own CPU seconds, as a share of what it tunes for, on its worst space."""
+    shares = {
+        task.name: float(np.mean([trace.cpu_s or 0.0 for trace in traces[task.name]]))
+        / task.budget_s
+        for task in tasks
+    }
+    worst = max(shares, key=shares.__getitem__)
+    return Check(
+        "own CPU",
+        f"{shares[worst]:.2%}",
+        f"< {CPU_SHARE:.0%}",
+        shares[worst] < CPU_SHARE,
+        f"Its own computing is {shares[worst]:.2%} of the tuning budget on {worst}, the worst.",
+    )
+
+
+def determinism(
+    searcher: SearcherSource, tasks: Sequence[Task], unsafe: bool, workers: Sequence[int] = _WORKERS
+) -> Check:
+    """The same seed gives the same trace in sandboxes of their own, of one and of two workers."""
+    found = []
+    for count in workers:
+        with Runner.open(workers=count, unsafe=unsafe) as runner:
+            runs = [
+                runner.submit(searcher, task, run_seed(_DETERMINISM_SEED, task.name, 0))
+                for task in tasks
+            ]
+            found.append([run.result() for run in runs])
+    others = [
+        task.name
+        for task, *traces in zip(tasks, *found, strict=True)
+        if any(not _same(traces[0], other) for other in traces[1:])
+    ]
+    measured = f"{len(others)} of {len(tasks)} spaces differ"
+    if others:
+        return Check(
+            "determinism",
+            measured,
+            "0",
+            False,
+            f"The same seed gives other visits on {', '.join(others)}: something besides the seed "
+            f"decides.",
+        )
+    sentence = "The same seed gives the same visits in fresh processes, with one and two workers."
+    return Check("determinism", measured, "0", True, sentence)
+
+
+def parity_with_kernel_tuner(
+    searcher: SearcherSource, name: str, task: Task, runner: Runner, unsafe: bool
+) -> Check:
+    """Simulator, live strategy and exported file visit the same configurations of a recording."""
+
+    def compare(folder: Path) -> tuple[bool, str]:
+        count = min(PARITY_EVALUATIONS, task.recording.space.size)
+        ours = runner.run(searcher, _counted(task, count), _PARITY_SEED).rows.tolist()
+        live, exported = kernel_tuner_parity.visits(
+            _loaded(searcher, name),
+            task.recording,
+            folder,
+            evaluations=count,
+            seed=_PARITY_SEED,
+            unsafe=unsafe,
+        )
+        forms = {"the live strategy": live, "the exported file": exported}
+        others = [form for form, rows in forms.items() if rows != ours]
+        return not others, _differing(others, f"{len(ours)} visits", "the simulator")
+
+    return _parity("parity with Kernel Tuner", compare)
+
+
+def parity_with_helion(searcher: SearcherSource, name: str, unsafe: bool) -> Check:
+    """The registered search and the exported file visit the same configurations in Helion."""
+
+    def compare(folder: Path) -> tuple[bool, str]:
+        registered, exported = helion_parity.visits(
+            _loaded(searcher, name),
+            folder,
+            evaluations=PARITY_EVALUATIONS,
+            seed=_PARITY_SEED,
+            unsafe=unsafe,
+        )
+        others = [] if registered == exported and registered else ["the exported file"]
+        return not others, _differing(others, f"{len(registered)} visits", "the registered search")
+
+    return _parity("parity with Helion", compare)
+
+
+def first_look(refusal: str, look: int) -> Check:
+    """Whether validation may be seen; ``refusal`` is why not, or empty."""
+    if refusal:
+        return Check("first look", "refused", "the first", False, refusal)
+    return Check(
+        "first look", f"look {look} of its run", "the first", True, "Validation was new to it."
+    )
+
+
+def level_of(look: int) -> float:
+    """The level at which the run's ``look``-th look is judged: alpha / (k (k + 1)).
+
+    The levels of all looks add up to `LEVEL`, however many follow, so that trying candidate after
+    candidate promotes by chance no more often than that.
+    """
+    return LEVEL / (look * (look + 1))
+
+
+def beats(name: str, incumbent: str, found: Comparison, level: float) -> Check:
+    """``name`` has a higher P than ``incumbent``, with the interval of ``level`` clear of zero."""
+    ahead = found.first == name
+    difference = found.difference if ahead else -found.difference
+    interval = seen_from(name, found)
+    shown = f" [{interval.low:+.3f}, {interval.high:+.3f}]" if interval else ""
+    p_value = found.p_value
+    passed = ahead and difference > 0 and p_value is not None and p_value < level
+    told = f", p {p_value:.2g}" if p_value is not None else ", too few repeats for an interval"
+    return Check(
+        f"beats {incumbent}",
+        f"P {difference:+.3f}{shown}{told}",
+        f"> 0, p < {level:.2g}",
+        passed,
+        f"It {'beats' if passed else 'is not shown to beat'} {incumbent}: P {difference:+.3f}"
+        f"{shown}, ahead on {found.wins if ahead else found.losses} of "
+        f"{found.wins + found.losses + found.ties} spaces.",
+    )
+
+
+def seen_from(name: str, found: Comparison) -> Interval | None:
+    """The interval of the difference ``name`` minus the other one."""
+    interval = found.interval
+    if interval is None or found.first == name:
+        return interval
+    return Interval(-interval.high, -interval.low)
+
+
+def not_made(name: str, threshold: str, reason: str) -> Check:
+    """A check that could not be made."""
+    return Check(name, "not measured", threshold, False, reason)
+
+
+def _parity(name: str, compare: Callable[[Path], tuple[bool, str]]) -> Check:
+    try:
+        with tempfile.TemporaryDirectory(prefix="llamea-gpu-parity-") as folder:
+            same, sentence = compare(Path(folder))
+    except (LlameaGpuError, OSError) as error:
+        return Check(name, "not measured", "the same visits", False, str(error))
+    measured = "the same visits" if same else "other visits"
+    return Check(name, measured, "the same visits", same, sentence)
+
+
+def _differing(others: Sequence[str], visits: str, reference: str) -> str:
+    if others:
+        return f"With one seed, {' and '.join(others)} visit others than {reference} ({visits})."
+    return f"With one seed, {visits} are those of {reference}, in order."
+
+
+def _loaded(searcher: SearcherSource, name: str) -> LoadedOptimizer:
+    return LoadedOptimizer(
+        name=name,
+        class_name=searcher.class_name,
+        source=searcher.source,
+        idea="",
+        hyperparameters=searcher.hyperparameters,
+        provenance=Provenance("file"),
+        defaults=searcher.hyperparameters,
+    )
+
+
+def _counted(task: Task, evaluations: int) -> Task:
+    """A task whose budget is a number of evaluations, as Kernel Tuner's ``max_fevals``."""
+    recording = task.recording
+    count = recording.space.size
+    even = replace(recording, compile_s=np.ones(count), benchmark_s=np.zeros(count))
+    clock = SequentialClock()
+    return replace(task, recording=even, clock=clock, budget_s=float(evaluations))
+
+
+def _same(first: Trace, second: Trace) -> bool:
+    """Equal in all but CPU time."""
+    return (
+        np.array_equal(first.rows, second.rows)
+        and np.array_equal(first.elapsed_s, second.elapsed_s)
+        and np.array_equal(first.cost_ms, second.cost_ms)
+        and (first.outcome, first.asks, first.revisits)
+        == (second.outcome, second.asks, second.revisits)
+    )

@@ -1,0 +1,124 @@
+"""Who a candidate has to beat, and the benches in which it tries.
+
+What it does: chooses the incumbents, takes from a baseline the runs that are exactly those wanted
+(same searcher, measurements, clock and settings), and runs the rest beside the candidate.
+
+What it does not do: judge (`llamea_gpu.promotion.gate` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
+from llamea_gpu.bench.plan import Plan, RunKey
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.promotion.card import Check
+from llamea_gpu.runner import Runner
+from llamea_gpu.searchers.registry import Searcher, SearcherSource, resolve, searcher_names
+from llamea_gpu.tasks import Task, Trace
+
+# Kernel Tuner's and Helion's best on the recordings that ship, and quick enough to run.
+KERNEL_TUNER = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm")
+HELION = ("helion:LFBOTreeSearch",)
+
+
+class Incumbents:
+    """The incumbents by spec; all that ship, Kernel Tuner's and Helion's when none are named.
+
+    Helion's own searchers are for its own recordings unless they are named.
+    """
+
+    def __init__(
+        self, specs: Sequence[str], settings: BenchSettings, repeats: int, baseline: BenchResults
+    ) -> None:
+        self._settings = settings
+        self._repeats = repeats
+        self._baseline = baseline
+        self._runs: dict[RunKey, Trace] = {}
+        self._problems: list[Check] = []
+        self._everywhere = self._resolved(specs or (*searcher_names(), *KERNEL_TUNER))
+        self._for_helion = [] if specs else self._resolved(HELION)
+
+    def problems(self) -> list[Check]:
+        """A failed check for each incumbent that cannot be run here."""
+        return self._problems
+
+    def names(self, tasks: Sequence[Task]) -> list[str]:
+        """Whom a candidate meets on ``tasks``."""
+        return [searcher.name for group, _ in self._groups(tasks) for searcher in group]
+
+    def add(self, searcher: SearcherSource, benches: Sequence[BenchResults]) -> None:
+        """One that was promoted just now is an incumbent for the next."""
+        self._everywhere.append(searcher)
+        self._keep(benches)
+
+    def bench(
+        self, candidate: SearcherSource, tasks: Sequence[Task], runner: Runner, folder: Path
+    ) -> list[BenchResults]:
+        """``candidate`` and its incumbents on all ``tasks``, then, if need be, on Helion's alone.
+
+        Kept in ``folder`` and beside it.
+        """
+        found: list[BenchResults] = []
+        for number, (group, chosen) in enumerate(self._groups(tasks)):
+            where = folder.with_name(f"{folder.name}{'-helion' if number else ''}")
+            searchers = [candidate, *group]
+            plan = make_plan(searchers, chosen, self._repeats, self._settings)
+            known = self._known(plan)
+            if found:  # its runs on some of these spaces
+                known |= {key: found[0].runs[key] for key in plan.runs() if key in found[0].runs}
+            if known:
+                BenchResults(plan, known).save(where)
+            found.append(run_bench(plan, searchers, chosen, runner, folder=where))
+        self._keep(found)
+        return found
+
+    def _groups(self, tasks: Sequence[Task]) -> list[tuple[list[Searcher], list[Task]]]:
+        """Incumbents, and the tasks on which they are met; the first group has all tasks."""
+        helion = [t for t in tasks if t.recording.info.framework.lower().startswith("helion")]
+        everywhere = list(self._everywhere)
+        if not helion or not self._for_helion:
+            return [(everywhere, list(tasks))]
+        if len(helion) == len(tasks):
+            return [([*everywhere, *self._for_helion], list(tasks))]
+        return [(everywhere, list(tasks)), (list(self._for_helion), helion)]
+
+    def _known(self, plan: Plan) -> dict[RunKey, Trace]:
+        """Runs of ``plan`` that need not be run."""
+        return {
+            key: trace for key in plan.runs() if (trace := self._runs.get(key)) is not None
+        } | _shipped(plan, self._baseline)
+
+    def _keep(self, benches: Sequence[BenchResults]) -> None:
+        """Incumbents meet the next candidate with the same runs."""
+        ours = {searcher.name for searcher in (*self._everywhere, *self._for_helion)}
+        for results in benches:
+            self._runs |= {key: run for key, run in results.runs.items() if key.searcher in ours}
+
+    def _resolved(self, specs: Sequence[str]) -> list[Searcher]:
+        found = []
+        for spec in specs:
+            try:
+                found.append(resolve(spec))
+            except SearcherError as error:
+                name = f"incumbent {spec}"
+                self._problems.append(Check(name, "missing", "installed", False, str(error)))
+        return found
+
+
+def _shipped(plan: Plan, baseline: BenchResults) -> dict[RunKey, Trace]:
+    """Runs of the baseline that are exactly those of ``plan``."""
+    theirs = baseline.plan
+    if theirs.settings != plan.settings:
+        return {}
+    digests = {searcher.name: (searcher.kind, searcher.digest) for searcher in theirs.searchers}
+    spaces = {space.name: (space.fingerprint, space.clock) for space in theirs.spaces}
+    same = {s.name for s in plan.searchers if digests.get(s.name) == (s.kind, s.digest)}
+    there = {s.name for s in plan.spaces if spaces.get(s.name) == (s.fingerprint, s.clock)}
+    return {
+        key: baseline.runs[key]
+        for key in plan.runs()
+        if key.searcher in same and key.space in there and key in baseline.runs
+    }

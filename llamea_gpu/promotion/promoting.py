@@ -1,0 +1,393 @@
+"""Promotion: the best candidates of a run, tuned, put before the gate, and written when they pass.
+
+What it does, for one candidate after another until one passes: tune its constants on the training
+spaces; fix the text that would ship; check what needs no validation; record the look, then run it
+and the incumbents on the validation spaces with paired seeds; judge; write optimizer and card.
+
+What it does not do: give a program a second look at a validation space. The look is in the archive
+before a run starts, so that one which is interrupted counts as well; a candidate that fails an
+earlier check keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from llamea_gpu import __version__
+from llamea_gpu.archive import Archive
+from llamea_gpu.bench.baseline import load_baseline
+from llamea_gpu.bench.plan import BenchSettings, describe_space
+from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.bench.suites import load_patterns
+from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
+from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.promotion import gate
+from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
+from llamea_gpu.promotion.incumbents import Incumbents
+from llamea_gpu.promotion.reporting import training_of, validation_of
+from llamea_gpu.promotion.source import shipped_text, snake_case
+from llamea_gpu.promotion.tuning import Tuning, tune
+from llamea_gpu.prompting import Program, admit
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.runner import Runner
+from llamea_gpu.searchers.registry import SearcherSource, searcher_names
+from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
+from llamea_gpu.tasks import Task, Trace, build_tasks
+
+VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
+FOLDER = "promotion"  # in the run folder: what validation showed
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionSettings:
+    """What ``llamea-gpu promote`` can be told.
+
+    ``top`` candidates are considered at most, ``slot`` names one instead. ``repeats`` are those of
+    validation, ``tuning_runs`` the runs that tuning may take (0: none). ``spaces`` and
+    ``validation`` are names, patterns, splits or files; without ``spaces`` the run's own count.
+    ``incumbents`` are specs, the default ones when empty; ``baseline`` is another bench's folder
+    than the shipped one. ``into`` is where a promoted optimizer goes, None for where they ship.
+    """
+
+    top: int = 3
+    slot: int | None = None
+    repeats: int = 25
+    tuning_runs: int = 400
+    spaces: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ("validation",)
+    spaces_path: tuple[Path, ...] = ()
+    incumbents: tuple[str, ...] = ()
+    baseline: Path | None = None
+    name: str = ""
+    into: Path | None = None
+    dry_run: bool = False
+    workers: int | None = None
+    unsafe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one candidate. ``card`` and ``path`` are None unless it was promoted."""
+
+    slot: int
+    name: str
+    tuning: Tuning
+    checks: tuple[Check, ...]
+    card: Card | None = None
+    path: Path | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed; of a dry run, which makes fewer of them, too."""
+        return all(check.passed for check in self.checks)
+
+
+def promote(
+    run: Path, settings: PromotionSettings, progress: Progress = lambda _: None
+) -> list[Report]:
+    """Consider candidates of the run in ``run``, best first, until one is promoted.
+
+    Raises:
+        ArchiveError: the folder holds no run, or no such candidate.
+        SettingsError: training and validation overlap, or a name cannot be had.
+        SpaceError: a space is not found.
+    """
+    with closing(Archive.open(run)) as archive:
+        documents = archive.candidates()
+        population = Population(tuple(map(Candidate.from_document, documents.values())))
+        recorded = recorded_settings(archive.facts.get("settings", ""))
+        training, validation = _tasks(recorded, settings)
+        _refuse_overlap(population, training, validation)
+        chosen = _chosen(archive, population, settings, validation)
+        reports: list[Report] = []
+        with Runner.open(workers=settings.workers, unsafe=settings.unsafe) as runner:
+            promotion = Promotion(run, archive, recorded, settings, training, validation, runner)
+            for candidate in chosen:
+                reports.append(promotion.consider(candidate, progress))
+                if reports[-1].path is not None:
+                    break
+    return reports
+
+
+def _tasks(
+    recorded: EvolutionSettings, settings: PromotionSettings
+) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    path = (*settings.spaces_path, *map(Path, recorded.spaces_path))
+    training = load_patterns(settings.spaces or recorded.spaces, path)
+    validation = load_patterns(settings.validation, path)
+    return build_tasks(training, recorded.clock), build_tasks(validation, recorded.clock)
+
+
+def _refuse_overlap(
+    population: Population, training: Sequence[Task], validation: Sequence[Task]
+) -> None:
+    """Validation is on measurements that neither evolution nor tuning has seen."""
+    seen = {name for candidate in population.candidates for name in candidate.space_p()}
+    known = {describe_space(task).fingerprint for task in training}
+    wrong = [
+        task.name
+        for task in validation
+        if task.name in seen or describe_space(task).fingerprint in known
+    ]
+    if wrong:
+        raise SettingsError(
+            f"validation must be on spaces that the run was not trained on, but it was on "
+            f"{', '.join(wrong)}: give others with --validation"
+        )
+
+
+def _chosen(
+    archive: Archive,
+    population: Population,
+    settings: PromotionSettings,
+    validation: Sequence[Task],
+) -> list[Candidate]:
+    """The candidate that was named, or the best of those that may still look."""
+    scored = [c for c in population.scored() if c.slot >= 0 and c.program is not None]
+    if settings.slot is not None:
+        found = [candidate for candidate in scored if candidate.slot == settings.slot]
+        if not found:
+            raise ArchiveError(
+                f"a candidate to promote must be fully scored, but slot {settings.slot} is not: "
+                f"'llamea-gpu runs show' lists those that are"
+            )
+        return found
+    spaces = {describe_space(task).fingerprint for task in validation}
+    looked = {look.digest for look in archive.looks() if look.space in spaces}
+    fresh = [c for c in scored if c.program is not None and _digest(c.program) not in looked]
+    if not fresh:
+        raise ArchiveError(
+            f"promotion needs a scored candidate that has not been validated on these spaces, but "
+            f"of {len(scored)} there is none: evolve on, or validate on other spaces"
+        )
+    return fresh[: settings.top]
+
+
+def _digest(program: Program) -> str:
+    """Worked out again, where it can be: the archive's own might name another program."""
+    try:
+        return admit(program.source).digest
+    except AnswerError:
+        return program.digest
+
+
+class Promotion:
+    """Puts candidates of one run before the gate, one at a time."""
+
+    def __init__(
+        self,
+        run: Path,
+        archive: Archive,
+        recorded: EvolutionSettings,
+        settings: PromotionSettings,
+        training: Sequence[Task],
+        validation: Sequence[Task],
+        runner: Runner,
+    ) -> None:
+        self._run = run
+        self._archive = archive
+        self._recorded = recorded
+        self._settings = settings
+        self._training = tuple(training)
+        self._validation = tuple(validation)
+        self._runner = runner
+        self._into = settings.into or resource_dir("generated_optimizers")
+        bench = BenchSettings(VALIDATION_SEED, recorded.clock)
+        baseline = load_baseline(settings.baseline)
+        self._incumbents = Incumbents(settings.incumbents, bench, settings.repeats, baseline)
+
+    def consider(self, candidate: Candidate, progress: Progress) -> Report:
+        """Tune, check, look, judge, and write."""
+        program = candidate.program
+        assert program is not None
+        name = self._free_name(program.class_name)
+        progress(f"{candidate.identifier} {program.class_name}: tuning")
+        tuning = tune(
+            _searcher(program.source, program.class_name),
+            self._training,
+            self._runner,
+            runs=self._settings.tuning_runs,
+            seed=self._recorded.seed,
+            cpu_limit_s=self._recorded.cpu_limit_s,
+        )
+        text = shipped_text(program.source, program.class_name, program.idea, tuning.settings)
+        searcher = replace(_searcher(text, program.class_name), name=name)
+        progress(f"{candidate.identifier}: determinism and parity")
+        checks = self._before_the_look(searcher, tuning)
+        report = Report(candidate.slot, name, tuning, tuple(checks))
+        if self._settings.dry_run:
+            return report
+        failed = [check.name for check in checks if not check.passed]
+        if failed:
+            reason = f"No look was spent on it, because it fails: {', '.join(failed)}."
+            return replace(report, checks=(*checks, *self._unseen(reason)))
+        return self._validated(report, candidate, searcher, progress)
+
+    def _before_the_look(self, searcher: SearcherSource, tuning: Tuning) -> list[Check]:
+        unsafe = self._settings.unsafe
+        traces = {task.name: tuning.traces(task.name) for task in self._training}
+        return [
+            gate.contract(searcher.source, searcher.class_name),
+            gate.clean_runs([trace for found in traces.values() for trace in found]),
+            gate.own_cpu(self._training, traces),
+            gate.determinism(searcher, self._training, unsafe),
+            gate.parity_with_kernel_tuner(
+                searcher, searcher.name, self._training[0], self._runner, unsafe
+            ),
+            gate.parity_with_helion(searcher, searcher.name, unsafe),
+            *self._incumbents.problems(),
+        ]
+
+    def _unseen(self, reason: str) -> list[Check]:
+        names = self._incumbents.names(self._validation)
+        return [gate.not_made(f"beats {name}", "> 0", reason) for name in names]
+
+    def _validated(
+        self, report: Report, candidate: Candidate, searcher: SearcherSource, progress: Progress
+    ) -> Report:
+        assert candidate.program is not None
+        spaces = [describe_space(task).fingerprint for task in self._validation]
+        digest = _digest(candidate.program)
+        try:
+            self._archive.record_look(candidate.slot, digest, spaces)
+        except ArchiveError as refusal:
+            reason = "There was no second look."
+            checks = (gate.first_look(str(refusal), 0), *self._unseen(reason))
+            return replace(report, checks=(*report.checks, *checks))
+        looked = {look.digest for look in self._archive.looks() if look.space in set(spaces)}
+        look = len(looked)
+        progress(f"{candidate.identifier}: validation on {len(spaces)} spaces, look {look}")
+        folder = self._run / FOLDER / f"slot-{candidate.slot}-look-{look}"
+        benches = self._incumbents.bench(searcher, self._validation, self._runner, folder)
+        checks = (
+            *self._merged(report, benches[0], searcher.name),
+            gate.first_look("", look),
+            *self._judged(benches, searcher.name, gate.level_of(look)),
+        )
+        report = replace(report, checks=checks)
+        self._archive.record_event(
+            "promotion",
+            candidate.slot,
+            name=report.name,
+            look=look,
+            failed=[check.name for check in checks if not check.passed],
+        )
+        if not report.passed:
+            return report
+        card = self._card(report, candidate, searcher, benches, look)
+        path = write_promoted(card, searcher.source, self._into)
+        self._incumbents.add(searcher, benches)
+        return replace(report, card=card, path=path)
+
+    def _merged(self, report: Report, results: BenchResults, name: str) -> list[Check]:
+        """The checks made before, those of runs and CPU over validation's runs as well."""
+        tasks = (*self._training, *self._validation)
+        traces: dict[str, list[Trace]] = {
+            t.name: report.tuning.traces(t.name) for t in self._training
+        }
+        traces |= {task.name: results.traces(name, task.name) for task in self._validation}
+        again = {
+            check.name: check
+            for check in (
+                gate.clean_runs([trace for found in traces.values() for trace in found]),
+                gate.own_cpu(tasks, traces),
+            )
+        }
+        return [again.get(check.name, check) for check in report.checks]
+
+    def _judged(self, benches: Sequence[BenchResults], name: str, level: float) -> list[Check]:
+        return [
+            gate.beats(name, pair.second if pair.first == name else pair.first, pair, level)
+            for results in benches
+            if results.analysis is not None
+            for pair in results.analysis.comparisons
+            if name in (pair.first, pair.second)
+        ]
+
+    def _card(
+        self,
+        report: Report,
+        candidate: Candidate,
+        searcher: SearcherSource,
+        benches: Sequence[BenchResults],
+        look: int,
+    ) -> Card:
+        program = candidate.program
+        assert program is not None
+        now = datetime.now(timezone.utc)
+        return Card(
+            format_version=1,
+            name=report.name,
+            class_name=searcher.class_name,
+            idea=program.idea,
+            date=now.date().isoformat(),
+            command=self._command(report.name, benches),
+            provenance=self._origin(candidate, program),
+            hyperparameters=dict(searcher.hyperparameters),
+            written=dict(_searcher(program.source, program.class_name).hyperparameters),
+            training=training_of(report.tuning),
+            validation=validation_of(report.name, benches, look, gate.level_of(look)),
+            checks=report.checks,
+            source_sha256=hashlib.sha256(searcher.source.encode()).hexdigest(),
+        )
+
+    def _origin(self, candidate: Candidate, program: Program) -> Origin:
+        calls = [call for call in self._archive.calls() if call.slot == candidate.slot]
+        answered = [call for call in calls if call.answer is not None]
+        return Origin(
+            model=candidate.model,
+            run=self._run.resolve().name,
+            slot=candidate.slot,
+            operator=candidate.operator,
+            parents=tuple(_parent(slot, self._archive) for slot in candidate.parents),
+            prompt_sha256=answered[-1].request.key if answered else "",
+            digest=_digest(program),
+            version=__version__,
+        )
+
+    def _command(self, name: str, benches: Sequence[BenchResults]) -> str:
+        """A bench with the same seeds: the same numbers."""
+        rest = [s.name for results in benches for s in results.plan.searchers if s.name != name]
+        spaces = [part for task in self._validation for part in ("--spaces", task.name)]
+        clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
+        options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
+        words = ["llamea-gpu", "bench", name, *dict.fromkeys(rest), *spaces, *options, *clock]
+        return shlex.join(words)
+
+    def _free_name(self, class_name: str) -> str:
+        """The name to ship under.
+
+        Raises:
+            SettingsError: it is taken, or none that Python can import.
+        """
+        name = self._settings.name or snake_case(class_name)
+        if not name.isidentifier() or not name.isascii():
+            raise SettingsError(f"--name must be a Python identifier in ASCII, but got {name!r}")
+        if name in searcher_names() or any(
+            (self._into / f"{name}{suffix}").exists() for suffix in (".py", ".json")
+        ):
+            raise SettingsError(
+                f"a promoted optimizer needs a free name, but {name} is taken: --name"
+            )
+        return name
+
+
+def _searcher(source: str, class_name: str) -> SearcherSource:
+    path = Path(f"{class_name}.py")
+    owner = find_class(path, parse_source(path, source), class_name)
+    return SearcherSource(class_name, source, class_name, numeric_defaults(owner))
+
+
+def _parent(slot: int, archive: Archive) -> str:
+    document: Mapping[str, object] = archive.candidates().get(slot, {})
+    return str(document.get("operator", slot)) if slot < 0 else f"#{slot}"
