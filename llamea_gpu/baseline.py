@@ -16,10 +16,10 @@ costs; here it is the number of evaluations.
 Batches: dividing a compilation by the number of workers, as if batches had no slowest member, gives
 a yardstick that no searcher can keep up with: random search itself scores below -10 on recordings
 in which one compilation in twenty takes sixty times the median (docs/adr/0003-batch-baseline.md).
-So random search in batches is simulated under the task's own clock, with fixed seeds, and its curve
-is estimated as a searcher's is. The published relations are applied to that curve: the axis starts
-and ends when its rank is the one expected of the published number of draws, and the baseline is the
-cost of its rank.
+So random search in full batches is simulated under the task's own clock, with fixed seeds. The axis
+starts and ends when half of the runs have the published number of working configurations, but not
+before twelve batches' worth: shorter ones measure the luck of the first two. The baseline is the
+runs' own curve, made as a searcher's is (`llamea_gpu.curves`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AXIS_POINTS = 1000
 START_SHARE = 0.01  # of the way from the median to the optimum: where the axis starts
 CUTOFF_SHARE = 0.95  # where it ends
 BUDGET_MARGIN = 0.1  # the budget goes on this share beyond the axis
-LEAST_BATCHES = 0
+LEAST_BATCHES = 12  # of random search along an axis, unless they are over a quarter of the space
 RANDOM_RUNS = 2000
 
 
@@ -97,7 +97,7 @@ def batch_yardstick(
     """
     costs_ms = np.sort(time_ms[np.isfinite(time_ms)])
     start, end = _axis_evaluations(costs_ms)
-    end = min(max(end, LEAST_BATCHES * clock.workers), costs_ms.size)
+    end = max(end, min(LEAST_BATCHES * clock.workers, costs_ms.size // 4))
     runs = [_RandomRun(s, clock, time_ms, compile_s, benchmark_s) for s in range(RANDOM_RUNS)]
     start_s, end_s = (
         float(np.median([run.when_worked_s(count) for run in runs])) for count in (start, end)

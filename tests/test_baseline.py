@@ -1,15 +1,19 @@
-"""Random search is what P = 0 means, under either clock."""
+"""Random search is what P = 0 means, under either clock, and how long an axis of batches is."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from support.recordings import small_recording
 
-from llamea_gpu.clocks import Clock, ParallelClock, SequentialClock
+from llamea_gpu.baseline import _RandomRun
+from llamea_gpu.clocks import ParallelClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.scoring import score_space
-from llamea_gpu.spaces.catalogue import load_space
-from llamea_gpu.tasks import Evaluator, Task, Trace
+from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.tasks import Evaluator, Task, Trace, cutoff_evaluations
 
 
 def random_search(task: Task, seed: int) -> Trace:
@@ -24,15 +28,59 @@ def random_search(task: Task, seed: int) -> Trace:
     return evaluator.trace(outcome=outcome, seed=seed)
 
 
-@pytest.mark.parametrize("clock", [SequentialClock(), ParallelClock(16)], ids=lambda c: c.name)
-@pytest.mark.parametrize(
-    "space",
-    ["matmul-2048", "attention-2x32x1024x64", "softmax-4096x4096", "layer_norm-4096x8192"],
-)
-def test_random_search_scores_zero(space: str, clock: Clock) -> None:
-    task = Task.build(load_space(space), clock)
-    score = score_space(task, [random_search(task, seed) for seed in range(1000, 1200)])
+@pytest.mark.parametrize("space", [entry.name for entry in list_spaces()])
+def test_random_search_in_batches_scores_zero(space: str) -> None:
+    task = Task.build(load_space(space))
+    assert task.clock.workers == 16
+    score = score_space(task, [random_search(task, seed) for seed in range(10_000, 10_100)])
+    assert abs(score.p) < 3 * score.standard_error
+    assert score.standard_error < 0.1
+
+
+@pytest.mark.parametrize("space", ["matmul-2048", "attention-2x32x1024x64", "layer_norm-4096x8192"])
+def test_random_search_one_by_one_scores_zero(space: str) -> None:
+    task = Task.build(load_space(space), SequentialClock())
+    score = score_space(task, [random_search(task, seed) for seed in range(1000, 1100)])
     assert abs(score.p) < max(0.1, 3 * score.standard_error)
+
+
+def test_runs_of_the_baseline_are_what_the_evaluator_records() -> None:
+    """The simulated runs and scored ones differ in their random numbers alone."""
+    recording = load_space("layer_norm-4096x8192")
+    task = Task.build(recording)
+    for seed in range(5):
+        times = (recording.time_ms, recording.compile_s, recording.benchmark_s)
+        simulated = _RandomRun(seed, task.clock, *times).until(task.budget_s)
+        recorded = random_search(task, seed)
+        assert simulated.elapsed_s.tolist() == recorded.elapsed_s.tolist()
+        assert simulated.cost_ms.tolist() == recorded.cost_ms.tolist()
+
+
+def test_an_axis_of_batches_is_twelve_batches_long() -> None:
+    recording = load_space("rms_norm-16384x4096")
+    task = Task.build(recording)
+    one_by_one = Task.build(recording, SequentialClock())
+    assert one_by_one.budget_evaluations < 40
+    assert 12 * 16 < task.budget_evaluations < 1.2 * 12 * 16
+    done_s = [
+        run.elapsed_s[np.isfinite(run.cost_ms)][12 * 16 - 1]
+        for run in (random_search(replace(task, budget_s=1e9), seed) for seed in range(200))
+    ]
+    assert task.axis_s[-1] == pytest.approx(np.median(done_s), rel=0.1)
+
+
+def test_an_axis_takes_a_quarter_of_a_small_space_at_most() -> None:
+    recording = small_recording(workers=16)
+    assert recording.space.size < 12 * 16
+    task = Task.build(recording)
+    assert task.budget_evaluations < 0.4 * recording.space.size
+    assert task.baseline_ms[-1] > task.optimum_ms
+
+
+def test_an_axis_that_random_search_needs_longer_for_is_not_cut() -> None:
+    recording = load_space("layer_norm-4096x8192")
+    two = Task.build(recording, ParallelClock(2))
+    assert two.budget_evaluations > cutoff_evaluations(two.costs_ms, 0.95)
 
 
 def test_a_batch_waits_for_its_slowest_compilation() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,15 @@ import pytest
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import BudgetExhausted, TaskError
-from llamea_gpu.scoring import ExternalTrace, aggregate, read_traces_csv, score_space
+from llamea_gpu.scoring import (
+    ExternalTrace,
+    aggregate,
+    read_traces_csv,
+    resampled_curves,
+    score_space,
+)
 from llamea_gpu.tasks import Evaluator, Task, Trace
 
 INF = float("inf")
@@ -181,6 +189,19 @@ def test_giving_up_when_stuck_does_not_pay() -> None:
     patient = score_space(TASK, [good, good, stuck, stuck])
     hasty = score_space(TASK, [good, good, gives_up, gives_up])
     assert hasty.p == pytest.approx(patient.p, abs=1e-12)
+
+
+def test_batches_have_a_floor_of_minus_one_and_a_sequence_has_none() -> None:
+    # The worst cost all along, against 10, 5, 3, 2 ms at 1, 3, 5, 7 s.
+    worst = every_second("a", *[21] * 8)
+    unbounded = [-11 / 9, -16 / 4, -18 / 2, -19 / 1]
+    assert score_space(TASK, [worst]).curve[AT_1357] == pytest.approx(unbounded)
+    batches = replace(TASK, clock=ParallelClock(16))
+    assert np.all(score_space(batches, [worst]).curve == -1.0)
+    fair = every_second("b", *[5] * 8)
+    unbounded_fair = score_space(TASK, [fair]).curve
+    assert np.array_equal(score_space(batches, [fair]).curve, np.maximum(unbounded_fair, -1.0))
+    assert resampled_curves(batches, [worst], np.array([[2]])).min() == -1.0
 
 
 def test_external_runs_are_not_held_while_they_have_points() -> None:

@@ -141,7 +141,7 @@ class Plan:
                 if known.get(item.name, _identity(item)) != _identity(item):
                     raise BenchError(
                         f"the {what} {item.name!r} is not what it was when this bench was run "
-                        f"(its content, clock or versions differ): use another folder"
+                        f"(its content, clock, budget or versions differ): use another folder"
                     )
         return replace(
             self,
@@ -187,7 +187,8 @@ def _identity(item: SearcherInfo | SpaceInfo) -> tuple[str, ...]:
     """What must be the same for runs to be comparable."""
     if isinstance(item, SearcherInfo):
         return item.kind, item.digest
-    return item.fingerprint, item.clock
+    # Not to the last bit: machines may sum the same times in another order.
+    return item.fingerprint, item.clock, f"{item.budget_s:.6g}", f"{item.axis_start_s:.6g}"
 
 
 _Item = TypeVar("_Item", SearcherInfo, SpaceInfo)

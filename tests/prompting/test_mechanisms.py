@@ -77,7 +77,7 @@ def run(task: Task, batches: Iterable[Sequence[Config]], *, cpu_s: float = 0.0) 
 
 def far(count: int, seed: int = 1, least: int = 4) -> list[Config]:
     """Distinct configurations at least that many changes from the optimum, in random order."""
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(DISTANCE >= least))[:count]
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(least <= DISTANCE))[:count]
     return [tuple(row) for row in GRID[rows].tolist()]
 
 
@@ -105,7 +105,7 @@ def test_no_traces_no_words() -> None:
 def test_a_first_batch_that_takes_much_of_the_budget() -> None:
     # 96 configurations: 12 s of compiling, 12 s of benchmarks.
     text = told(TASK, run(TASK, [far(96), *in_batches(far(400, 2))]))
-    assert "Its first batch (96 configurations) takes 60 % of the budget on toy (about 0." in text
+    assert "Its first batch (96 configurations) takes 60 % of the budget on toy (about 1." in text
 
 
 def test_a_first_batch_that_never_ends() -> None:
@@ -239,7 +239,7 @@ def test_the_most_costly_comes_first_and_spaces_share_a_sentence() -> None:
     found = mechanisms({task: [run(task, batches)] for task in (TASK, other)})
     costs = [float(text.rpartition("about ")[2].split()[0]) for text in found]
     assert costs == sorted(costs, reverse=True)
-    assert "of the budget on toy; so on other (about" in found[0]
+    assert any("takes 60 % of the budget on toy; so on other (about" in text for text in found)
     assert len(found) <= 6
 
 
