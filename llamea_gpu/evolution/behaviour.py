@@ -124,15 +124,15 @@ def _space_distances(behaviours: Sequence[Behaviour]) -> FloatArray:
     style = np.array([behaviour.style for behaviour in behaviours])
     low, high = np.percentile(style, [25, 75], axis=0)
     scaled = style / np.maximum(high - low, SMALLEST_SCALE)
-    difference = np.abs(scaled[:, None] - scaled[None]).clip(max=FARTHEST).mean(axis=2) / FARTHEST
-    parameters = len(behaviours[0].cardinalities)
     roots = np.sqrt([behaviour.places for behaviour in behaviours])
     starts = np.cumsum([0, *behaviours[0].cardinalities])[:-1]
-    overlaps = np.array(
-        [np.add.reduceat(roots * root, starts, axis=1) for root in roots]
-    )  # (n, n, parameters): Bhattacharyya coefficients
-    hellinger = np.sqrt(np.clip(1 - overlaps, 0, 1)).sum(axis=2) / parameters
-    return np.asarray((difference + hellinger) / 2, dtype=np.float64)
+    rows = []
+    for own_style, own_roots in zip(scaled, roots, strict=True):
+        how = np.abs(scaled - own_style).clip(max=FARTHEST).mean(axis=1) / FARTHEST
+        squared = np.add.reduceat((roots - own_roots) ** 2, starts, axis=1) / 2
+        where = np.sqrt(squared.clip(max=1)).mean(axis=1)
+        rows.append((how + where) / 2)
+    return np.array(rows)
 
 
 def _style(task: Task, trace: Trace, visited: NDArray[np.int64]) -> FloatArray:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from support.programs import answer, climber_program
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.live import RunView
+from llamea_gpu.evolution.settings import recorded_settings
 
 
 def shown(view: RunView, console: Console) -> str:
@@ -67,3 +69,27 @@ def test_control_c_keeps_everything_and_says_how_to_go_on(
     assert list(archive.candidates()) == [-1]
     assert len(archive.calls()) > 0
     archive.close()
+
+
+def test_flags_of_the_search_reach_the_run(spaces_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(climber_program(3))
+    command = [sys.executable, "-m", "llamea_gpu", "evolve", "-o", "run", "--plain"]
+    command += ["--route", "batch", "--space", "small0", "--spaces-path", str(spaces_folder)]
+    command += ["--model", "one", "--model", "two", "--control", "best-of-n", "--seed", "3"]
+    command += ["--inspire", "mine.py", "--inspire", "simulated_annealing", "--max-wall-s", "0.2"]
+    command += ["--set", "repeats=2", "--set", "space_facts=false", "--set", "islands=2"]
+    command += ["--set", 'seed_programs=["random_search"]']
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with closing(Archive.open(tmp_path / "run", read_only=True)) as archive:
+        settings = recorded_settings(archive.facts["settings"])
+        prompts = [call.request.messages[-1].content for call in archive.calls()]
+        first = [d["operator"] for d in archive.candidates().values()]
+        models = {call.request.model for call in archive.calls()}
+    assert settings.models == ("one", "two")
+    assert settings.independent
+    assert models <= {"one", "two"}
+    assert settings.inspirations == (str(tmp_path / "mine.py"), "simulated_annealing")
+    assert first == ["simulated_annealing", str(tmp_path / "mine.py"), "random_search"]
+    assert prompts
+    assert not any("small0" in prompt for prompt in prompts)

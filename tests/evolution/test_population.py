@@ -4,54 +4,15 @@ import dataclasses
 from collections import Counter
 
 import pytest
+from support.candidates import candidate
 
 from llamea_gpu.errors import ArchiveError
-from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.planning import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.prompting import Feedback, Program, SpaceResult
 
 SETTINGS = EvolutionSettings(model="m", parents=3, offspring=4)
-
-
-def candidate(slot: int, *ps: float, status: str = SCORED, operator: str = "new") -> Candidate:
-    spaces = tuple(
-        SpaceResult(
-            space=f"s{i}",
-            p=p,
-            standard_error=0.01,
-            reference="random_search",
-            reference_p=0.0,
-            evaluations=10.0,
-            revisit_share=0.0,
-            failure_share=0.0,
-            last_improvement=0.5,
-            regret=0.1,
-            cpu_s=0.01,
-        )
-        for i, p in enumerate(ps)
-    )
-    return Candidate(
-        slot=slot,
-        generation=slot // 4,
-        operator=operator,
-        parents=(),
-        status=status,
-        kind="error" if status == FAILED else "",
-        message="",
-        attempts=1,
-        model="m",
-        program=Program(f"class C{slot}: ...", f"C{slot}", (), f"idea {slot}", f"digest{slot}"),
-        feedback=Feedback(
-            p=sum(ps) / len(ps) if ps else None,
-            standard_error=0.01,
-            stage="full",
-            outcome="ok",
-            spaces=spaces,
-            error=None,
-        ),
-    )
 
 
 def test_document_round_trip() -> None:
