@@ -83,6 +83,12 @@ def span(values: Iterable[float]) -> str:
     return count(low) if count(low) == count(high) else f"{count(low)} to {count(high)}"
 
 
+def spread(values: Iterable[float]) -> str:
+    """The least and the greatest in two decimals, or the one value there is."""
+    low, high = number(min(values := list(values))), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
 def one_line(text: str, limit: int) -> str:
     """Blanks collapsed, at most ``limit`` characters."""
     line = " ".join(_CONTROL.sub(" ", text).split())
@@ -134,6 +140,7 @@ def all_filters() -> Mapping[str, Callable[..., Any]]:
         score,
         seconds,
         span,
+        spread,
         traceback,
     )
     return {function.__name__: function for function in filters}

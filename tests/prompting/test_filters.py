@@ -63,6 +63,11 @@ def test_a_span_of_one_value_is_that_value(values, text):
     assert filters.span(values) == text
 
 
+def test_a_spread_has_two_decimals():
+    assert filters.spread(iter([0.618, -0.001, 0.55])) == "0.00 to 0.62"
+    assert filters.spread([0.5512, 0.5498]) == "0.55"
+
+
 def test_one_line_bounds_and_cleans():
     assert filters.one_line("a\n\n# b\x1b[31m\x00c", 100) == "a # b [31m c"
     assert filters.one_line("x" * 50, 10) == "x" * 9 + "…"

@@ -1,0 +1,47 @@
+"""What the prompt claims of recorded spaces is so, on the training spaces that ship."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.catalogue import load_space
+from llamea_gpu.spaces.recording import Recording
+
+TRAINING = (
+    "matmul-2048",
+    "attention-2x32x1024x64",
+    "softmax-4096x4096",
+    "layer_norm-4096x8192",
+)
+
+
+@pytest.fixture(scope="module")
+def recordings() -> list[Recording]:
+    return [load_space(name) for name in TRAINING]
+
+
+def test_these_are_the_training_spaces() -> None:
+    splits = (resource_dir("tuning_spaces") / "splits.toml").read_text(encoding="utf-8")
+    assert splits.count('split = "train"') == len(TRAINING)
+    assert all(f'[spaces."{name}"]' in splits for name in TRAINING)
+
+
+def test_what_compiles_slowest_is_hardly_ever_good(recordings: list[Recording]) -> None:
+    for recording in recordings:
+        slow = recording.compile_s >= np.quantile(recording.compile_s, 0.9)
+        fastest = np.argsort(recording.time_ms)[: recording.space.size // 100]
+        assert not slow[fastest].any()
+
+
+def test_main_effects_explain_over_half_of_the_compile_times(recordings: list[Recording]) -> None:
+    shares = []
+    for recording in recordings:
+        space, y = recording.space, np.log(recording.compile_s)
+        codes = [np.eye(c)[space.configurations[:, j]] for j, c in enumerate(space.cardinalities)]
+        x = np.concatenate(codes, axis=1)
+        rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+        shares.append(1 - np.var(rest) / np.var(y))
+    assert min(shares) > 0.5
+    assert max(shares) < 0.8
