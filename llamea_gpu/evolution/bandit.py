@@ -28,6 +28,7 @@ WINDOW = 64  # candidates
 FLOOR = 0.2  # share of draws that go by weight, however much is known
 WARM_UP = 2  # answers an arm after which every second draw goes by weight
 SMALLEST_ERROR = 1e-3  # of a difference of two P
+CHEAPEST = 0.1  # of the mean cost: a free answer still takes a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def draw(
         chance = rng.beta(1 + gained, 1 + len(own) - gained)
         # One imagined answer of average cost: a single cheap one is no bargain yet.
         cost = (overall + sum(pull.cost for pull in own)) / (1 + len(own))
-        promise.append(chance / (cost / overall) ** cost_weight)
+        promise.append(chance / max(cost / overall, CHEAPEST) ** cost_weight)
     return arms[int(np.argmax(promise))]
 
 
@@ -70,8 +71,8 @@ def draw_operator(
     rng: np.random.Generator,
 ) -> str:
     """The operator of the next slot; ``weights`` are those that can be used now."""
-    latest = [c for c in _judged(population) if c.operator in weights and c.generation > 0]
-    latest = latest[-WINDOW:]
+    chosen = [c for c in _judged(population) if c.generation > 0 or c.operator != "new"]
+    latest = [c for c in chosen if c.operator in weights][-WINDOW:]
     typical = _typical_costs(latest)
     pulls = [
         Pull(c.operator, reward(c, population, settings), _cost(c, latest) / typical[c.asked_model])
@@ -118,8 +119,8 @@ def _judged(population: Population) -> list[Candidate]:
 
 
 def _cost(candidate: Candidate, among: Sequence[Candidate]) -> float:
-    """Dollars where all of ``among`` have a price, else tokens, else 1."""
-    if all(c.usd for c in among):
+    """Dollars where all of ``among`` have a price (not only free ones), else tokens, else 1."""
+    if any(c.usd for c in among) and all(c.usd is not None for c in among):
         return candidate.usd or 0.0
     return float(candidate.tokens) if all(c.tokens for c in among) else 1.0
 

@@ -23,12 +23,12 @@ from llamea_gpu.evolution.settings import EvolutionSettings
 
 # A lead on one space counts from so many standard errors of the difference. A wrong lead costs a
 # parent's turn, a missed one a specialist; repeats have paired seeds, so that differences vary less
-# than these errors say. On a recorded run 0.5 left two to five of four dozen, 1.0 mostly one.
+# than these errors say.
 LEAD_ERRORS = 0.5
 # How often the first parent is drawn for its lead on a space, not for its mean.
 FRONT_SHARE = 0.3
-# Candidates as close as this, with scores that the errors cannot tell apart, count as one. Ten runs
-# of one program with other seeds are 0.03 to 0.06 apart, programs of different kinds 0.09 and more.
+# Candidates as close as this, with scores that the errors cannot tell apart, count as one: about as
+# far apart as ten runs of one program are from ten others (tests/evolution/test_behaviour.py).
 SAME_BEHAVIOUR = 0.03
 
 

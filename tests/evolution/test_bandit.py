@@ -50,6 +50,11 @@ def test_a_dear_arm_must_be_better_by_what_it_costs(seed: int) -> None:
     assert simulate(chances, costs, 0.0, seed).most_common(1)[0][0] == "dear"
 
 
+def test_a_free_arm_is_not_worth_any_price() -> None:
+    chances, costs = {"free": 0.05, "dear": 0.6}, {"free": 0.0, "dear": 1.0}
+    assert simulate(chances, costs, 0.5, 1).most_common(1)[0][0] == "dear"
+
+
 def test_without_knowledge_draws_go_by_weight() -> None:
     rng = np.random.default_rng(1)
     drawn = Counter(draw({"a": 3.0, "b": 1.0, "c": 0.0}, [], 0.5, rng) for _ in range(2000))

@@ -18,6 +18,7 @@ from llamea_gpu.evolution.behaviour import (
     distances,
     novelty,
 )
+from llamea_gpu.evolution.parents import SAME_BEHAVIOUR
 from llamea_gpu.searchers.classical.genetic_algorithm import GeneticAlgorithm
 from llamea_gpu.searchers.classical.iterated_local_search import IteratedLocalSearch
 from llamea_gpu.searchers.classical.random_search import RandomSearch
@@ -79,6 +80,12 @@ def test_the_kinds_differ_in_what_their_names_say(kinds) -> None:
     assert random["from_best_late"] > genetic["from_best_late"]
     assert random["step_midway"] > local["step_midway"]
     assert random["evenness"] > max(local["evenness"], genetic["evenness"])
+
+
+def test_same_behaviour_is_as_near_as_seeds_of_one_program(kinds) -> None:
+    distance = distances(kinds)
+    between_seeds = np.mean([distance[one, one ^ 1] for one in range(len(kinds))])
+    assert 0.5 * SAME_BEHAVIOUR < between_seeds < 2 * SAME_BEHAVIOUR
 
 
 def test_a_distance_is_one(kinds) -> None:
