@@ -54,7 +54,7 @@ def leaders_table(population: Population, size: int = 8) -> Table:
         own = candidate.space_p()
         table.add_row(
             cell(candidate.identifier),
-            cell(candidate.operator) if candidate.slot >= 0 else "seed",
+            _origin(candidate),
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),
             *(f"{own[space]:.3f}" if space in own else "-" for space in spaces),
@@ -84,6 +84,12 @@ def arms_table(population: Population, settings: EvolutionSettings) -> Table:
             f"{sum(candidate.tokens for candidate in group) // len(group):,}",
         )
     return table
+
+
+def _origin(candidate: Candidate) -> str:
+    if candidate.slot >= 0:
+        return cell(candidate.operator)
+    return "inspiration" if candidate.inspiration else "seed"
 
 
 def score_text(candidate: Candidate) -> str:

@@ -32,9 +32,13 @@ _LICENCE = re.compile(r"SPDX-License-Identifier:\s*([A-Za-z0-9.+()-]+(?: (?:AND|
 
 @dataclass(frozen=True, slots=True)
 class Inspiration:
-    """A program that was brought along, and where it came from (strings, for the archive)."""
+    """A program that was brought along, and where it came from (strings, for the archive).
 
-    spec: str
+    ``name`` is its spec without folders: prompts show it, and must not tell where a user keeps
+    files, nor differ from machine to machine.
+    """
+
+    name: str
     program: Program
     provenance: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,7 +96,7 @@ def load_inspiration(spec: str) -> Inspiration:
         )
     licence = _LICENCE.search(source.source)
     return Inspiration(
-        spec,
+        _without_folders(spec),
         replace(program, hyperparameters=tuple(source.hyperparameters.items())),
         {
             "spec": spec,
@@ -122,7 +126,12 @@ def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
         "run_problem": facts.get("problem", ""),
         "p_there": "" if found.p is None else f"{found.p:.4f}",
     }
-    return Inspiration(spec, admitted, provenance)
+    return Inspiration(_without_folders(spec), admitted, provenance)
+
+
+def _without_folders(spec: str) -> str:
+    target, query, settings = spec.partition("?")
+    return target.rpartition("/")[2] + query + settings
 
 
 def _read_run(folder: Path) -> tuple[Population, Mapping[str, str]]:

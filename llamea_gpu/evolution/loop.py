@@ -95,7 +95,7 @@ class Evolution:
             for index, (source, program) in enumerate(seed_programs)
         ]
         first += [
-            (-len(seed_programs) - index, inspiration.spec, inspiration.program, True)
+            (-len(seed_programs) - index, inspiration.name, inspiration.program, True)
             for index, inspiration in enumerate(inspirations, 1)
         ]
         for slot, name, program, inspired in first:

@@ -77,7 +77,7 @@ class Problem:
         for inspiration in self.inspirations:
             program = inspiration.program
             digest.update(
-                repr((inspiration.spec, program.source, program.hyperparameters)).encode()
+                repr((inspiration.name, program.source, program.hyperparameters)).encode()
             )
         return digest.hexdigest()
 

@@ -48,11 +48,11 @@ async def test_a_file_is_evaluated_first_and_costs_no_answer(
     with closing(archive):
         found = outcome.population.candidates[2]
         assert (found.slot, found.status, found.inspiration) == (-3, SCORED, True)
-        assert (found.identifier, found.attempts, found.tokens) == (spec, 0, 0)
+        assert (found.identifier, found.attempts, found.tokens) == ("brought.py", 0, 0)
         assert len(client.asked) == 4
         (provenance,) = json.loads(archive.facts["inspirations"])
         assert provenance["licence"] == "MIT OR Apache-2.0"
-        assert provenance["digest"] == found.program.digest
+        assert (provenance["spec"], provenance["digest"]) == (spec, found.program.digest)
 
 
 async def test_feedback_goes_on_comparing_with_human_designed_searchers(
@@ -77,6 +77,7 @@ async def test_a_run_inspires_by_its_best_by_name(earlier: Path) -> None:
     assert min(slots) >= 0
     assert documents[slots[0]]["feedback"]["p"] == pytest.approx(best, abs=0.01)
     found = load_inspiration(specs[0])
+    assert found.name == f"{earlier.name}#{slots[0]}"
     assert found.program.source == documents[slots[0]]["program"]["source"]
     assert found.provenance["model"] == "canned"
     assert expand_inspirations(specs) == specs  # named candidates stay what they are
