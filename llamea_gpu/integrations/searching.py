@@ -199,10 +199,12 @@ class _Live:
             optimizer(cast("Evaluate", live), cast("Space", told), rng)
         except BudgetExhausted:
             pass
-        finally:
-            self.trouble = getattr(optimizer, "trouble", None)
-            if self.trouble:
-                warnings.warn(f"tuning goes on in spite of: {self.trouble}", stacklevel=2)
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+            raise
+        if trouble := getattr(optimizer, "trouble", None):
+            self.trouble = trouble
+            warnings.warn(f"tuning went on in spite of: {trouble}", stacklevel=2)
         if live.ended is not None:
             raise live.ended
 

@@ -67,7 +67,8 @@ class HelionFramework:
                 kernel_source=_source(function),
                 arguments=_arguments(function, evaluate.search.args),
             ),
-            default=space.default,
+            # What a kernel runs with untuned: a search's own default may be another one.
+            default=space.place(bound.config_spec.default_config()) or space.default,
             device=_device_facts(device),
             notes=(*([_ORDER_NOTE] if has_orders else []), _NORMALISED_NOTE),
         )

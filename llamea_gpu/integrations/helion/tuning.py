@@ -121,7 +121,7 @@ def _result(
         raise SearcherError(f"{told.info.kernel if told else searcher}: there is nothing to tune")
     # The last readings, side by side, of those that were read again.
     last_ms = {space.place(member.config): float(member.perf) for member in search.population}
-    final, default = space.place(chosen), space.default
+    final, default = space.place(chosen), told.default
     measured, best = [], None
     for number, (config, cost_ms) in enumerate(evaluate.costs.items()):
         each = Measured(

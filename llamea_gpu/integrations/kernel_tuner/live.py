@@ -19,6 +19,7 @@ from llamea_gpu.integrations.kernel_tuner.runtime import (
     KernelTunerSpace,
 )
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, argument_facts, source_text
+from llamea_gpu.integrations.kernel_tuner.tolerant import MESSAGE
 from llamea_gpu.integrations.searching import KernelFacts
 from llamea_gpu.searchers.contract import Configuration, Optimizer
 from llamea_gpu.searchers.library import LibrarySearcher, require
@@ -80,7 +81,8 @@ class KernelTunerFramework:
         for result in reversed(evaluate.func.results):
             if tuple(result[name] for name in space.names) == tuple(values):
                 word = str(result.get("__error__", ""))
-                return _FAILURES.get(word, word) or None
+                said = str(result.get(MESSAGE, ""))
+                return ": ".join(filter(None, [_FAILURES.get(word, word), said])) or None
         return None
 
     def own_search(self, searcher: LibrarySearcher, evaluate: Any, space: Any) -> Optimizer | None:

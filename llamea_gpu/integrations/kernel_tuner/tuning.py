@@ -19,8 +19,8 @@ from typing import Any
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.integrations.kernel_tuner.live import KernelTunerFramework
-from llamea_gpu.integrations.kernel_tuner.runtime import KernelTunerStrategy
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
+from llamea_gpu.integrations.kernel_tuner.tolerant import TolerantStrategy
 from llamea_gpu.integrations.searching import load_searcher
 from llamea_gpu.integrations.tuning.result import (
     Measured,
@@ -107,7 +107,7 @@ class _Run:
         from kernel_tuner import tune_kernel
 
         searcher = self._searcher
-        strategy = KernelTunerStrategy(
+        strategy = TolerantStrategy(
             searcher.name,
             self._watch.making(searcher),
             searcher.hyperparameters,

@@ -95,23 +95,22 @@ def _result(
 
 
 def _code(recording: Recording, configuration: Mapping[str, Any]) -> str:
+    """For the recording's framework; a plain mapping where its names are not the framework's."""
     if not recording.info.framework.lower().startswith("helion"):
         return params_code(configuration)
     config = _whole_config(recording.info.provenance.get("default_config", ""))
-    lists: dict[str, dict[int, Any]] = {}
     for name, value in configuration.items():
         element = _ELEMENT.match(name)
-        if element is None:
-            config[name] = value
+        stem, place = (element[1], int(element[2])) if element else (name, None)
+        given = config.get(stem)
+        if stem not in config:
+            return f"slots = {dict(configuration)!r}"
+        if place is None:
+            config[stem] = value
+        elif isinstance(given, list) and place < len(given):
+            given[place] = value
         else:
-            lists.setdefault(element[1], {})[int(element[2])] = value
-    for name, places in lists.items():
-        given = config.get(name)
-        whole = list(given) if isinstance(given, list) else []
-        whole += [None] * (max(places) + 1 - len(whole))
-        for place, value in places.items():
-            whole[place] = value
-        config[name] = whole
+            return f"slots = {dict(configuration)!r}"
     items = ", ".join(f"{name}={value!r}" for name, value in sorted(config.items()))
     return f"@helion.kernel(config=helion.Config({items}))"
 
