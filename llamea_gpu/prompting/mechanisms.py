@@ -221,7 +221,7 @@ def _held_up(here: _Observed) -> Finding | None:
         return None
     share = spared_s / total_s
     text = (
-        f"{percent(share)} of its time on {here.name} goes by waiting for the one slowest "
+        f"{percent(share)} of its time on {here.name} is spent waiting for the one slowest "
         f"compilation of each batch"
     )
     return Finding("held up", here.name, here.loss_if_faster(share), text)

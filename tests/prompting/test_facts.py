@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from llamea_gpu.prompting import PromptContext, render
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.recording import Recording
+from llamea_gpu.tasks import Task
 
 TRAINING = (
     "matmul-2048",
@@ -33,6 +35,13 @@ def test_what_compiles_slowest_is_hardly_ever_good(recordings: list[Recording]) 
         slow = recording.compile_s >= np.quantile(recording.compile_s, 0.9)
         fastest = np.argsort(recording.time_ms)[: recording.space.size // 100]
         assert not slow[fastest].any()
+
+
+def test_budgets_of_batches_are_as_long_as_the_contract_says(recordings: list[Recording]) -> None:
+    assert "parallel(16): usually 200 to 300 evaluations" in render("new", PromptContext())[0]
+    budgets = [Task.build(recording).budget_evaluations for recording in recordings]
+    assert min(budgets) > 200
+    assert max(budgets) < 320
 
 
 def test_main_effects_explain_over_half_of_the_compile_times(recordings: list[Recording]) -> None:

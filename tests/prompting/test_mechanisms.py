@@ -141,7 +141,7 @@ def test_waiting_for_the_slowest_of_a_batch() -> None:
     slow = [config for config in far(2000) if config[5] == 3]
     mixed = [[slow[i], *fast[7 * i : 7 * i + 7]] for i in range(60)]
     # Of 10 s that a batch takes, 8 would be spared without its slowest.
-    assert "80 % of its time on toy goes by waiting for the one slowest" in told(
+    assert "80 % of its time on toy is spent waiting for the one slowest" in told(
         task, run(task, mixed)
     )
     alike = [
