@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from support.candidates import candidate
 
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
+from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.planning import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
@@ -111,3 +114,68 @@ def test_a_foreign_document_is_refused(damage: dict[str, object]) -> None:
     document = {**candidate(3, 0.5).to_document(), **damage}
     with pytest.raises(ArchiveError, match="foreign"):
         Candidate.from_document(document)
+
+
+def test_in_the_first_generation_every_island_asks_every_model() -> None:
+    update = {"further_models": ("m2", "m3"), "islands": 2, "offspring": 12}
+    settings = SETTINGS.model_copy(update=update)
+    population = Population((candidate(-1, 0.5, operator="a"),))
+    plans = [plan_slot(slot, population, settings) for slot in range(12)]
+    asked = Counter((plan.island, plan.model) for plan in plans)
+    assert asked == {(island, model): 2 for island in (0, 1) for model in ("m", "m2", "m3")}
+
+
+def test_later_generations_ask_every_model_too() -> None:
+    settings = SETTINGS.model_copy(update={"further_models": ("m2",)})
+    population = Population(tuple(candidate(i, 0.1 * i, 0.5) for i in range(4)))
+    plans = [plan_slot(slot, population, settings) for slot in range(4, 104)]
+    assert set(Counter(plan.model for plan in plans)) == {"m", "m2"}
+
+
+def test_the_control_asks_models_in_turn() -> None:
+    update = {"control": "best-of-n", "further_models": ("m2",)}
+    settings = SETTINGS.model_copy(update=update)
+    population = Population(tuple(candidate(i, 0.1 * i) for i in range(9)))
+    models = [plan_slot(slot, population, settings).model for slot in range(9, 15)]
+    assert models == ["m2", "m"] * 3
+
+
+class Score(NamedTuple):
+    p: float
+    standard_error: float
+
+
+def cascade_of(spaces: int, settings: EvolutionSettings) -> Cascade:
+    """One that can decide, but not measure."""
+    infos = [SimpleNamespace(name=f"s{i}") for i in range(spaces)]
+    tasks = [SimpleNamespace(recording=SimpleNamespace(info=info)) for info in infos]
+    return Cascade(tasks, None, None, settings)
+
+
+@pytest.mark.parametrize(
+    ("s0", "s1", "choice", "stopped"),
+    [
+        (0.10, 0.10, "front", True),  # two errors above are still behind everyone
+        (0.29, 0.85, "front", False),  # could reach the elite
+        (0.25, 0.10, "front", False),  # could not, but leads on s0 within the errors
+        (0.25, 0.10, "elite", True),  # and that counts only where leading suffices to breed
+    ],
+)
+def test_who_may_lead_somewhere_is_not_stopped_early(
+    s0: float, s1: float, choice: str, stopped: bool
+) -> None:
+    settings = SETTINGS.model_copy(update={"parents": 2, "parent_choice": choice})
+    population = Population(tuple(candidate(slot, 0.3, 0.9, 0.9, 0.9) for slot in range(2)))
+    scores = {"s0": Score(s0, 0.03), "s1": Score(s1, 0.03)}
+    reason = cascade_of(4, settings)._out_of_reach(5, scores, population)
+    assert bool(reason) == stopped
+
+
+def test_early_stopping_looks_at_the_slots_own_island() -> None:
+    settings = SETTINGS.model_copy(update={"parents": 2, "islands": 2})
+    cascade = cascade_of(2, settings)
+    levels = {0: 0.9, 1: 0.4}
+    population = Population(tuple(candidate(s, levels[s % 2], levels[s % 2]) for s in range(6)))
+    score = {"s0": Score(0.42, 0.01)}
+    assert cascade._out_of_reach(6, score, population)
+    assert not cascade._out_of_reach(7, score, population)
