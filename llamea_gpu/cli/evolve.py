@@ -128,6 +128,8 @@ def evolve(
         **(read_file(config) if config else {}),
         **with_absolute_paths(given, Path.cwd()),
     }
+    if "inspirations" in fields:
+        fields["inspirations"] = expand_inspirations(fields["inspirations"])
     console = output_console()
     with ExitStack() as stack:
         archive = None
@@ -135,8 +137,6 @@ def evolve(
             archive, settings = resume(output, fields)
             stack.enter_context(closing(archive))
         else:
-            if "inspirations" in fields:
-                fields["inspirations"] = expand_inspirations(fields["inspirations"])
             folders = [*fields.get("spaces_path", ()), *map(str, search_path_from_environment())]
             settings = validated({**fields, "spaces_path": folders})
         problem = build_problem(settings)

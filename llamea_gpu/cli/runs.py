@@ -21,6 +21,7 @@ from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.behaviour import novelty
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.comparison import Effort, RunResult, compare
+from llamea_gpu.evolution.inspiration import recorded_provenance
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.llm import save_recording
@@ -85,6 +86,7 @@ def show(
     with closing(Archive.open(run, read_only=True)) as archive:
         population = load_population(archive)
         settings = recorded_settings(archive.facts.get("settings", ""))
+        brought = recorded_provenance(archive.facts)
         answers = [call.answer for call in archive.calls() if call.answer is not None]
     if candidate is not None:
         _show_candidate(_find(population, candidate), as_json=as_json)
@@ -92,12 +94,16 @@ def show(
     if as_json:
         novel = novelty({c.slot: c.behaviour for c in population.candidates})
         rows = [{**_row(c), "novelty": novel.get(c.slot)} for c in population.candidates]
-        typer.echo(json.dumps({"settings": settings.model_dump(), "candidates": rows}, indent=1))
+        document = {"settings": settings.model_dump(), "inspirations": brought, "candidates": rows}
+        typer.echo(json.dumps(document, indent=1))
         return
     console = output_console()
     console.print(generation_table(population, settings.offspring))
     console.print(leaders_table(population))
     console.print(arms_table(population, settings))
+    for item in brought:
+        facts = ", ".join(f"{key} {value}" for key, value in item.items() if key != "spec")
+        console.print(f"inspiration {cell(item.get('spec', '?'))}: {cell(facts)}", soft_wrap=True)
     failures = Counter(c.kind for c in population.candidates if c.kind)
     console.print("failures:", ", ".join(f"{n} {cell(k)}" for k, n in failures.items()) or "none")
     tokens = sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers)

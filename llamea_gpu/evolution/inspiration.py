@@ -11,6 +11,7 @@ sandbox alone.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -105,6 +106,22 @@ def load_inspiration(spec: str) -> Inspiration:
             "licence": licence[1] if licence else "not stated",
         },
     )
+
+
+def recorded_provenance(facts: Mapping[str, str]) -> list[dict[str, str]]:
+    """What a run's archive says of its inspirations, in the order they were given.
+
+    Raises:
+        ArchiveError: that is not what this program writes.
+    """
+    try:
+        found = json.loads(facts.get("inspirations", "[]"))
+        return [{str(key): str(value) for key, value in item.items()} for item in found]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ArchiveError(
+            f"an archive must hold its inspirations as a list of objects, but: {error}: "
+            f"it is damaged or foreign"
+        ) from error
 
 
 def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:

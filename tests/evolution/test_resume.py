@@ -277,6 +277,8 @@ def test_runs_are_listed_and_shown(uninterrupted: tuple[Path, float]) -> None:
     shown = runs("show", reference).stdout
     assert "best so far by generation" in shown
     assert "answers: 9" in shown
+    assert "licence not stated" in " ".join(shown.split())
+    assert "operators and models" in shown
     document = json.loads(runs("show", reference, "--json").stdout)
     assert len(document["candidates"]) == 9
 
@@ -304,6 +306,8 @@ def test_a_foreign_or_damaged_run_folder_is_one_message(tmp_path: Path) -> None:
         "UPDATE candidates SET document = replace(document, 'scored', 'Scored')",
         "UPDATE calls SET messages = '[1]'",
         "UPDATE facts SET value = '{}' WHERE key = 'settings'",
+        "UPDATE facts SET value = '[7]' WHERE key = 'inspirations'",
+        "UPDATE candidates SET document = json_set(document, '$.behaviour[0].style', '[1]')",
     ],
 )
 def test_a_damaged_archive_is_one_message_or_harmless(
