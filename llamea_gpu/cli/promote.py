@@ -126,12 +126,14 @@ def _document(report: Report) -> dict[str, object]:
 def _print(report: Report, *, dry_run: bool) -> None:
     console = output_console()
     console.print(f"[bold]#{report.slot} {cell(report.name)}[/]: {_tuning(report)}")
-    table = Table("check", "measured", "wanted", "", "in words")
+    table = Table("check", "measured", "wanted", "")
     for check in report.checks:
         verdict = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
-        texts = (cell(check.name), cell(check.measured), cell(check.threshold))
-        table.add_row(*texts, verdict, cell(check.sentence))
+        table.add_row(cell(check.name), cell(check.measured), cell(check.threshold), verdict)
     console.print(table)
+    for check in report.checks:
+        if not check.passed:
+            console.print(f"{cell(check.name)}: {cell(check.sentence)}", soft_wrap=True)
     if report.path is not None:
         console.print(
             f"promoted: {cell(str(report.path))}, with its card beside it", soft_wrap=True

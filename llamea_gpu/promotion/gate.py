@@ -8,6 +8,7 @@ What it does not do: choose candidates, record looks or write files (see
 
 from __future__ import annotations
 
+import keyword
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from llamea_gpu.integrations.optimizer import LoadedOptimizer, Provenance
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.prompting import admit
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.searchers.registry import SearcherSource, searcher_names
 from llamea_gpu.searchers.source import find_class, parse_source
 from llamea_gpu.tasks import SequentialClock, Task, Trace, run_seed
 
@@ -34,6 +35,20 @@ PARITY_EVALUATIONS = 40
 _PARITY_SEED = 5
 _DETERMINISM_SEED = 11
 _WORKERS = (1, 2)
+
+
+def free_name(name: str, folder: Path) -> Check:
+    """Nothing that ships, and no file of ``folder``, has the name, and Python can import it."""
+    taken = name in searcher_names() or any(
+        (folder / f"{name}{suffix}").exists() for suffix in (".py", ".json")
+    )
+    if taken:
+        sentence = f"{name} is taken, and a promotion overwrites nothing: give another --name."
+        return Check("name", "taken", "free", False, sentence)
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
+        sentence = f"{name} cannot be imported as a module: give an identifier with --name."
+        return Check("name", "no identifier", "free", False, sentence)
+    return Check("name", "free", "free", True, f"It ships as {name}.")
 
 
 def contract(source: str, class_name: str) -> Check:

@@ -38,7 +38,7 @@ from llamea_gpu.promotion.tuning import Tuning, tune
 from llamea_gpu.prompting import Program, admit
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource, searcher_names
+from llamea_gpu.searchers.registry import SearcherSource
 from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
@@ -210,7 +210,7 @@ class Promotion:
         """Tune, check, look, judge, and write."""
         program = candidate.program
         assert program is not None
-        name = self._free_name(program.class_name)
+        name = self._settings.name or snake_case(program.class_name)
         progress(f"{candidate.identifier} {program.class_name}: tuning")
         tuning = tune(
             _searcher(program.source, program.class_name),
@@ -237,6 +237,7 @@ class Promotion:
         unsafe = self._settings.unsafe
         traces = {task.name: tuning.traces(task.name) for task in self._training}
         return [
+            gate.free_name(searcher.name, self._into),
             gate.contract(searcher.source, searcher.class_name),
             gate.clean_runs([trace for found in traces.values() for trace in found]),
             gate.own_cpu(self._training, traces),
@@ -363,23 +364,6 @@ class Promotion:
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
         words = ["llamea-gpu", "bench", name, *dict.fromkeys(rest), *spaces, *options, *clock]
         return shlex.join(words)
-
-    def _free_name(self, class_name: str) -> str:
-        """The name to ship under.
-
-        Raises:
-            SettingsError: it is taken, or none that Python can import.
-        """
-        name = self._settings.name or snake_case(class_name)
-        if not name.isidentifier() or not name.isascii():
-            raise SettingsError(f"--name must be a Python identifier in ASCII, but got {name!r}")
-        if name in searcher_names() or any(
-            (self._into / f"{name}{suffix}").exists() for suffix in (".py", ".json")
-        ):
-            raise SettingsError(
-                f"a promoted optimizer needs a free name, but {name} is taken: --name"
-            )
-        return name
 
 
 def _searcher(source: str, class_name: str) -> SearcherSource:
