@@ -90,19 +90,11 @@ class Evolution:
             for slot, document in self._archive.candidates().items()
         }
         # The seeds first, whatever their slots: they are what feedback compares with.
-        first = [
-            (index - len(seed_programs), source.name, program, False)
-            for index, (source, program) in enumerate(seed_programs)
-        ]
-        first += [
-            (-len(seed_programs) - index, inspiration.name, inspiration.program, True)
-            for index, inspiration in enumerate(inspirations, 1)
-        ]
-        for slot, name, program, inspired in first:
-            candidate = recorded.get(slot) or await self._assess_first(
-                slot, name, program, inspired=inspired
-            )
-            self._settle(candidate, known=slot in recorded)
+        for slot, (source, program) in enumerate(seed_programs, -len(seed_programs)):
+            await self._take_in(slot, source.name, program, recorded, inspiration=False)
+        for index, brought in enumerate(inspirations, 1):
+            slot = -len(seed_programs) - index
+            await self._take_in(slot, brought.name, brought.program, recorded, inspiration=True)
         running: dict[int, asyncio.Task[Candidate]] = {}
         try:
             reason = await self._evolve(recorded, running, deadline)
@@ -193,11 +185,21 @@ class Evolution:
             self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._unreached.clear()
 
-    async def _assess_first(
-        self, slot: int, name: str, program: Program, *, inspired: bool
-    ) -> Candidate:
+    async def _take_in(
+        self,
+        slot: int,
+        name: str,
+        program: Program,
+        recorded: dict[int, Candidate],
+        *,
+        inspiration: bool,
+    ) -> None:
+        """Evaluate a first parent, unless an earlier session has, and settle it."""
+        if slot in recorded:
+            self._settle(recorded[slot], known=True)
+            return
         found = await self._cascade.assess(slot, 0, program, self._population)
-        return Candidate(
+        candidate = Candidate(
             slot=slot,
             generation=-1,
             operator=name,
@@ -209,9 +211,10 @@ class Evolution:
             model="",
             program=program,
             feedback=found.feedback,
-            inspiration=inspired,
+            inspiration=inspiration,
             behaviour=found.behaviour,
         )
+        self._settle(candidate, known=False)
 
     async def _develop(self, plan: Plan, population: Population) -> Candidate:
         """Ask, parse, admit, evaluate, and ask for repairs; always a candidate in the end."""
