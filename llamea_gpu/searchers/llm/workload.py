@@ -39,7 +39,7 @@ def workload_of(
     facts = find_device(info.device) or device
     return Workload(
         kernel=info.kernel,
-        framework=info.framework,
+        framework="its framework" if info.framework == "unknown" else info.framework,
         device=info.device,
         source=info.kernel_source,
         arguments=arguments,
