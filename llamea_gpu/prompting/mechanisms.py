@@ -198,7 +198,7 @@ def _slow_start(here: _Observed) -> Finding | None:
         return None
     text = (
         f"Loses {early:.2f} of P in the first quarter of the time on {here.name}, "
-        f"{total - early:.2f} in the rest"
+        f"{max(0.0, total - early):.2f} in the rest"
     )
     return Finding("start", here.name, early, text)
 
