@@ -6,8 +6,9 @@ Needs a CUDA GPU. Each side compiles with a cold cache of its own and has all co
 is the configurations it has results for, divided by the seconds of the call: for the recorder from
 its start (workers included) to the written recording, and beside it the steady rate from its first
 result to its last; for FiniteSearch of ``autotune`` alone, with the kernel bound and the GPU warm,
-which favours it; the ratio from start to end is the fair one: its process with the import of
-torch and the binding of the kernel, which the recorder's seconds hold, too. FiniteSearch gets the list at once, and as many compiling jobs as there are cores.
+which favours it. The ratio from start to end is the fair one: FiniteSearch's process with the
+import of torch and the binding of the kernel, which the recorder's seconds hold, too. FiniteSearch
+gets the list at once, and as many compiling jobs as there are cores.
 """
 
 from __future__ import annotations
