@@ -27,6 +27,7 @@ _MORE_MEMORY_BYTES = 2 << 30
 _CPU_S = 120
 _WALL_S = 600.0
 _SHOWN_CHARACTERS = 400
+_SAID_CHARACTERS = 4000
 _MARK = "visits: "
 # What native code asks of its environment; no keys, no tokens.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
@@ -67,8 +68,10 @@ def _filter() -> bytes:
         ) from error
 
 
-def run_worker(module: str, job: Mapping[str, object], folder: Path) -> list[list[str]]:
-    """What the runs of ``python -m module JOB`` told (`run_forms`), in order.
+def run_worker(
+    module: str, job: Mapping[str, object], folder: Path, forms: int = 1
+) -> list[list[str]]:
+    """What each of the ``forms`` of ``python -m module JOB`` told (`run_forms`), in order.
 
     ``folder`` is the worker's own: its working directory, home and caches. The environment holds
     none of the caller's secrets.
@@ -100,26 +103,24 @@ def run_worker(module: str, job: Mapping[str, object], folder: Path) -> list[lis
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise SearcherError(f"a run must end in order, but it said: {said[:_SHOWN_CHARACTERS]}")
     told = [_told(line) for line in done.stdout.splitlines() if line.startswith(_MARK)]
-    if not told:
-        raise SearcherError("a run must tell its visits, but told nothing")
+    if len(told) != forms:
+        raise SearcherError(f"{forms} runs must tell their visits once, but told {len(told)} times")
     return told
 
 
 def run_forms(forms: Sequence[Callable[[], None]]) -> None:
     """In the worker: each of ``forms`` in a fork of its own, one after the other; ends with `tell`.
 
-    What they share is imported once, before.
+    What they share is imported once, before. What a program prints goes nowhere.
     """
     for form in forms:
-        sys.stdout.flush()
-        sys.stderr.flush()
         child = os.fork()
         if not child:
+            _keep_outputs()
             try:
                 form()
             except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
+                _write(_outputs[1], traceback.format_exc()[-_SAID_CHARACTERS:])
             os._exit(1)
         _, status = os.waitpid(child, 0)
         if status:
@@ -128,10 +129,26 @@ def run_forms(forms: Sequence[Callable[[], None]]) -> None:
 
 def tell(visits: Sequence[str]) -> None:
     """End the process with its result: nothing that a framework does at exit is possible now."""
-    text = f"\n{_MARK}{json.dumps(list(visits))}\n".encode()
-    while text:
-        text = text[os.write(1, text) :]
+    _write(_outputs[0], f"\n{_MARK}{json.dumps(list(visits))}\n")
     os._exit(0)
+
+
+_outputs = [1, 2]  # descriptors of this process's real outputs
+
+
+def _keep_outputs() -> None:
+    """Move the outputs out of a program's way; 1 and 2 are /dev/null from now on."""
+    _outputs[:] = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode(errors="replace")
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _told(line: str) -> list[str]:

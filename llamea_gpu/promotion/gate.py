@@ -9,6 +9,7 @@ What it does not do: choose candidates, record looks or write files (see
 from __future__ import annotations
 
 import keyword
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +39,13 @@ _WORKERS = (1, 2)
 
 
 def free_name(name: str, folder: Path) -> Check:
-    """Nothing that ships, and no file of ``folder``, has the name, and Python can import it."""
+    """Nothing that ships, and no file of ``folder``, has the name, and Python can import it.
+
+    Nor is anything validated that could not be written.
+    """
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        sentence = f"{folder} is no folder that can be written to: give another with --into."
+        return Check("name", "no folder", "free", False, sentence)
     taken = name in searcher_names() or any(
         (folder / f"{name}{suffix}").exists() for suffix in (".py", ".json")
     )

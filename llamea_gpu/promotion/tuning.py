@@ -82,7 +82,7 @@ def tune(
     With too few runs for a race of two, the defaults are measured and kept.
     """
     defaults = tunable(program.source, program.class_name)
-    seconds = BenchSettings(_stream(seed, "final"), "", cpu_limit_s=cpu_limit_s)
+    rules = BenchSettings(_stream(seed, "final"), "", cpu_limit_s=cpu_limit_s)
     spent, arms, best = 0, 0, defaults
     if defaults:
         budget = runs - FINAL_REPEATS * len(tasks)
@@ -96,7 +96,7 @@ def tune(
     if best != defaults:
         merged = {**program.hyperparameters, **best}
         finalists.append(replace(program, name=TUNED, hyperparameters=merged))
-    plan = make_plan(finalists, tasks, FINAL_REPEATS, seconds)
+    plan = make_plan(finalists, tasks, FINAL_REPEATS, rules)
     results = run_bench(plan, finalists, tasks, runner)
     assert results.analysis is not None
     standings = {standing.searcher: standing for standing in results.analysis.standings}

@@ -55,6 +55,7 @@ def test_the_contract_is_admission_and_being_found_without_a_name() -> None:
 
 def test_a_name_is_free_and_can_be_imported(tmp_path: Path) -> None:
     assert gate.free_name("climber", tmp_path).passed
+    assert not gate.free_name("climber", tmp_path / "nowhere").passed
     (tmp_path / "climber.json").touch()
     for name in ("climber", "random_search", "2nd", "größe", "lambda", "../climber"):
         assert not gate.free_name(name, tmp_path).passed

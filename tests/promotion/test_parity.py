@@ -92,7 +92,8 @@ print("visits: " + json.dumps([os.environ.get("SECRET_TOKEN", "x")]))
     ("body", "said"),
     [
         ("raise SystemExit('it broke')", "it broke"),
-        ("print('nothing of use')", "told nothing"),
+        ("print('nothing of use')", "told 0 times"),
+        ("print('visits: []'); print('visits: []')", "told 2 times"),
         ("print('visits: {}')", "told something else"),
         ("print('visits: [1, 2]')", "told something else"),
         (TOLD_SECRET, ""),

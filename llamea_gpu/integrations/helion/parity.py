@@ -53,7 +53,7 @@ def visits(
         "seed": seed,
         "unsafe": unsafe,
     }
-    return run_worker(__name__, job, folder)
+    return run_worker(__name__, job, folder, forms=2)
 
 
 def _formula_ms(config: Any) -> float:

@@ -59,7 +59,9 @@ def visits(
         "unsafe": unsafe,
     }
     try:
-        return tuple([int(row) for row in told] for told in run_worker(__name__, job, folder))
+        return tuple(
+            [int(row) for row in told] for told in run_worker(__name__, job, folder, forms=2)
+        )
     except ValueError as error:
         raise SearcherError("a run must tell rows, but told something else") from error
 
