@@ -28,7 +28,7 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.integrations.optimizer import LoadedOptimizer, load_optimizer
 from llamea_gpu.prompting.proposer import DeviceFacts
 from llamea_gpu.searchers.contract import Configuration, Evaluate, Optimizer, Space
-from llamea_gpu.searchers.hybrid import Hybrid, Parts, parts
+from llamea_gpu.searchers.hybrid import Hybrid, parts
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
 from llamea_gpu.searchers.registry import Hyperparameter, Searcher, resolve
 from llamea_gpu.spaces.recording import RecordingInfo
@@ -102,13 +102,16 @@ def load_searcher(
     if spec.startswith("hybrid:"):
         if hyperparameters:
             raise SearcherError(f"{spec}: settings of a hybrid must stand in its spec, not beside")
-        return _of_library(spec, partial(_hybrid, parts(spec), framework), framework)
+        found = parts(spec)
+        following = _loaded(found.following)
+        build = partial(_hybrid, found.first, following, found.share, framework)
+        return _of_library(spec, build, framework)
     if _is_scheme(spec):
         spec = _with_settings(spec, hyperparameters)
-        found = resolve(spec)
-        if not isinstance(found, LibrarySearcher):
+        library = resolve(spec)
+        if not isinstance(library, LibrarySearcher):
             raise SearcherError(f"{spec} runs in the sandbox alone: it cannot tune a live kernel")
-        return _of_library(spec, partial(_library, found, framework), framework)
+        return _of_library(spec, partial(_library, library, framework), framework)
     optimizer = load_optimizer(spec, **cast("dict[str, Hyperparameter]", hyperparameters))
     live = live_optimizer(optimizer)
     return replace(live, make=partial(_watched, optimizer, framework)) if watched else live
@@ -235,18 +238,29 @@ def _library(
     return framework.own_search(searcher, evaluate, space) or searcher.build()
 
 
-def _hybrid(found: Parts, framework: Framework, evaluate: Any, space: Any) -> Hybrid:
-    return Hybrid(
-        _part(found.first, framework, evaluate, space),
-        _part(found.following, framework, evaluate, space),
-        found.share,
+def _hybrid(
+    first: LibrarySearcher,
+    following: LibrarySearcher | LoadedOptimizer,
+    share: float,
+    framework: Framework,
+    evaluate: Any,
+    space: Any,
+) -> Hybrid:
+    then = (
+        following.make()
+        if isinstance(following, LoadedOptimizer)
+        else _library(following, framework, evaluate, space)
     )
+    return Hybrid(_library(first, framework, evaluate, space), then, share)
 
 
-def _part(searcher: Searcher, framework: Framework, evaluate: Any, space: Any) -> Optimizer:
-    if isinstance(searcher, LibrarySearcher):
-        return _library(searcher, framework, evaluate, space)
-    return load_optimizer(searcher.name).make()
+def _loaded(following: Searcher) -> LibrarySearcher | LoadedOptimizer:
+    """A fault of NEXT's source shows now, and not when FIRST has used up its share."""
+    if isinstance(following, LibrarySearcher):
+        return following
+    optimizer = load_optimizer(following.name)
+    optimizer.make()
+    return optimizer
 
 
 def _is_scheme(spec: str) -> bool:

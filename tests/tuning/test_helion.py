@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.integrations.helion import autotuner, register
 from llamea_gpu.integrations.helion.facts import HelionFramework
 from llamea_gpu.integrations.helion.tuning import tune_bound
+from llamea_gpu.integrations.searching import load_searcher
 from llamea_gpu.integrations.tuning import TuneProgress, TuneSettings, TuningResult
 
 Bound = tuple[Any, tuple[Any, ...]]
@@ -247,8 +249,18 @@ def test_a_model_is_a_kernels_autotuner(
         autotuner("hybrid:llm:m+random_search", rounds=1)
 
 
-def test_what_the_sandbox_alone_may_run_is_refused() -> None:
-    from llamea_gpu.integrations.searching import load_searcher
-
-    with pytest.raises(SearcherError, match="known name or a FILE"):
-        load_searcher("no_such_searcher", HelionFramework(), {})
+def test_what_does_not_load_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    refusing = "    def __init__(self):\n        raise OverflowError\n\n    def __call__"
+    broken.write_text(GENERATED.replace("    def __call__", refusing))
+    reads = tmp_path / "reads.py"
+    reads.write_text(f"import os\n{GENERATED}")
+    for spec, said in (
+        ("no_such_searcher", "known name or a FILE"),
+        (f"hybrid:llm:m+{broken}", "OverflowError"),
+        (f"hybrid:llm:m+{reads}", "must keep the rules"),
+        (f"hybrid:{broken}+llm:m", "must be a library's"),
+        (f"optalg:{broken}", "sandbox alone|optalg"),
+    ):
+        with pytest.raises(SearcherError, match=said):
+            load_searcher(spec, HelionFramework(), {})

@@ -140,7 +140,7 @@ def _result(
         seed=settings.seed,
         clock="wall",
         measured=tuple(measured),
-        # Helion's finishing rounds may end at one that the search itself did not ask for.
+        # A Helion of another version may return what the search itself did not ask for.
         best=best or Measured(dict(chosen.config), search.best.perf, seen.watch.elapsed_s),
         default_ms=default_ms if math.isfinite(default_ms) else None,
         elapsed_s=seen.watch.elapsed_s,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.integrations.device_lock import devices_held
 from llamea_gpu.integrations.kernel_tuner.live import KernelTunerFramework
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
 from llamea_gpu.integrations.kernel_tuner.tolerant import TolerantStrategy
@@ -46,14 +47,14 @@ def tune_kernel_tuner_script(
 
     Raises:
         SearcherError: Kernel Tuner or the searcher is missing, or nothing works.
-        RecordingError: the script does not load.
+        RecordingError: the script does not load, or a recorder measures on the GPU.
     """
     version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
     script = load_kernel_script(path)
     watch = Watch(progress)
     run = _Run(script, searcher, watch)
     fault = ""
-    with _aside():
+    with _aside(), _device(settings.backend or script.language, settings.device):
         try:
             run.tune(settings)
         except KeyboardInterrupt:
@@ -146,6 +147,12 @@ class _Run:
 
 def _time_ms(result: _Result) -> float:
     return math.inf if "__error__" in result else float(result["time"])
+
+
+def _device(language: str | None, device: int) -> contextlib.AbstractContextManager[None]:
+    """Keeps recorders away from a GPU; the host's processor is everybody's."""
+    on_host = (language or "").upper() in ("C", "FORTRAN")
+    return contextlib.nullcontext() if on_host else devices_held([device])
 
 
 @contextlib.contextmanager
