@@ -111,14 +111,15 @@ def _run_and_slot(text: str) -> tuple[Path, int | None]:
 
 
 def _document(report: Report) -> dict[str, object]:
+    tuning = report.tuning
     return {
         "slot": report.slot,
         "name": report.name,
         "passed": report.passed,
         "path": report.path and str(report.path),
-        "default_p": report.tuning.default.p,
-        "tuned_p": report.tuning.tuned and report.tuning.tuned.p,
-        "settings": report.tuning.settings,
+        "default_p": tuning and tuning.default.p,
+        "tuned_p": tuning and tuning.tuned and tuning.tuned.p,
+        "settings": tuning and tuning.settings,
         "checks": [asdict(check) for check in report.checks],
     }
 
@@ -146,6 +147,8 @@ def _print(report: Report, *, dry_run: bool) -> None:
 
 def _tuning(report: Report) -> str:
     found = report.tuning
+    if found is None:
+        return "not tuned"
     text = f"default P {_p(found.default)} on training"
     if found.tuned is None:
         tried = (

@@ -173,13 +173,16 @@ def parity_with_helion(searcher: SearcherSource, name: str, unsafe: bool) -> Che
     return _parity("parity with Helion", compare)
 
 
-def first_look(refusal: str, look: int) -> Check:
-    """Whether validation may be seen; ``refusal`` is why not, or empty."""
-    if refusal:
-        return Check("first look", "refused", "the first", False, refusal)
-    return Check(
-        "first look", f"look {look} of its run", "the first", True, "Validation was new to it."
-    )
+def first_look(look: int) -> Check:
+    """Validation was new to the program, the run's ``look``-th to see it; 0: it was not."""
+    if not look:
+        sentence = (
+            "It has seen one of the validation spaces before (a look that was interrupted counts): "
+            "validate on others, or evolve on."
+        )
+        return Check("first look", "a second one", "the first", False, sentence)
+    measured = f"look {look} of its run"
+    return Check("first look", measured, "the first", True, "Validation was new to it.")
 
 
 def level_of(look: int) -> float:

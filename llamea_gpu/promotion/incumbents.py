@@ -49,11 +49,6 @@ class Incumbents:
         """Whom a candidate meets on ``tasks``."""
         return [searcher.name for group, _ in self._groups(tasks) for searcher in group]
 
-    def add(self, searcher: SearcherSource, benches: Sequence[BenchResults]) -> None:
-        """One that was promoted just now is an incumbent for the next."""
-        self._everywhere.append(searcher)
-        self._keep(benches)
-
     def bench(
         self, candidate: SearcherSource, tasks: Sequence[Task], runner: Runner, folder: Path
     ) -> list[BenchResults]:

@@ -77,11 +77,15 @@ class PromotionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one candidate. ``card`` and ``path`` are None unless it was promoted."""
+    """What became of one candidate.
+
+    ``tuning`` is None for one that had looked before; ``card`` and ``path`` are, unless it was
+    promoted.
+    """
 
     slot: int
     name: str
-    tuning: Tuning
+    tuning: Tuning | None
     checks: tuple[Check, ...]
     card: Card | None = None
     path: Path | None = None
@@ -99,7 +103,7 @@ def promote(
 
     Raises:
         ArchiveError: the folder holds no run, or no such candidate.
-        SettingsError: training and validation overlap, or a name cannot be had.
+        SettingsError: training and validation overlap.
         SpaceError: a space is not found.
     """
     with closing(Archive.open(run)) as archive:
@@ -133,6 +137,7 @@ def _refuse_overlap(
 ) -> None:
     """Validation is on measurements that neither evolution nor tuning has seen."""
     seen = {name for candidate in population.candidates for name in candidate.space_p()}
+    seen |= {task.name for task in training}
     known = {describe_space(task).fingerprint for task in training}
     wrong = [
         task.name
@@ -162,8 +167,7 @@ def _chosen(
                 f"'llamea-gpu runs show' lists those that are"
             )
         return found
-    spaces = {describe_space(task).fingerprint for task in validation}
-    looked = {look.digest for look in archive.looks() if look.space in spaces}
+    looked = _looked(archive, validation)
     fresh = [c for c in scored if c.program is not None and _digest(c.program) not in looked]
     if not fresh:
         raise ArchiveError(
@@ -171,6 +175,12 @@ def _chosen(
             f"of {len(scored)} there is none: evolve on, or validate on other spaces"
         )
     return fresh[: settings.top]
+
+
+def _looked(archive: Archive, validation: Sequence[Task]) -> set[str]:
+    """Digests of the programs that have seen one of the spaces."""
+    spaces = {describe_space(task).fingerprint for task in validation}
+    return {look.digest for look in archive.looks() if look.space in spaces}
 
 
 def _digest(program: Program) -> str:
@@ -211,6 +221,9 @@ class Promotion:
         program = candidate.program
         assert program is not None
         name = self._settings.name or snake_case(program.class_name)
+        if not self._settings.dry_run and _digest(program) in self._looked():
+            checks = [gate.first_look(0), *self._unseen("There is no second look.")]
+            return Report(candidate.slot, name, None, tuple(checks))
         progress(f"{candidate.identifier} {program.class_name}: tuning")
         tuning = tune(
             _searcher(program.source, program.class_name),
@@ -231,7 +244,10 @@ class Promotion:
         if failed:
             reason = f"No look was spent on it, because it fails: {', '.join(failed)}."
             return replace(report, checks=(*checks, *self._unseen(reason)))
-        return self._validated(report, candidate, searcher, progress)
+        return self._validated(report, candidate, searcher, tuning, progress)
+
+    def _looked(self) -> set[str]:
+        return _looked(self._archive, self._validation)
 
     def _before_the_look(self, searcher: SearcherSource, tuning: Tuning) -> list[Check]:
         unsafe = self._settings.unsafe
@@ -254,25 +270,23 @@ class Promotion:
         return [gate.not_made(f"beats {name}", "> 0", reason) for name in names]
 
     def _validated(
-        self, report: Report, candidate: Candidate, searcher: SearcherSource, progress: Progress
+        self,
+        report: Report,
+        candidate: Candidate,
+        searcher: SearcherSource,
+        tuning: Tuning,
+        progress: Progress,
     ) -> Report:
         assert candidate.program is not None
         spaces = [describe_space(task).fingerprint for task in self._validation]
-        digest = _digest(candidate.program)
-        try:
-            self._archive.record_look(candidate.slot, digest, spaces)
-        except ArchiveError as refusal:
-            reason = "There was no second look."
-            checks = (gate.first_look(str(refusal), 0), *self._unseen(reason))
-            return replace(report, checks=(*report.checks, *checks))
-        looked = {look.digest for look in self._archive.looks() if look.space in set(spaces)}
-        look = len(looked)
+        self._archive.record_look(candidate.slot, _digest(candidate.program), spaces)
+        look = len(self._looked())
         progress(f"{candidate.identifier}: validation on {len(spaces)} spaces, look {look}")
         folder = self._run / FOLDER / f"slot-{candidate.slot}-look-{look}"
         benches = self._incumbents.bench(searcher, self._validation, self._runner, folder)
         checks = (
-            *self._merged(report, benches[0], searcher.name),
-            gate.first_look("", look),
+            *self._merged(report.checks, tuning, benches[0], searcher.name),
+            gate.first_look(look),
             *self._judged(benches, searcher.name, gate.level_of(look)),
         )
         report = replace(report, checks=checks)
@@ -285,17 +299,15 @@ class Promotion:
         )
         if not report.passed:
             return report
-        card = self._card(report, candidate, searcher, benches, look)
-        path = write_promoted(card, searcher.source, self._into)
-        self._incumbents.add(searcher, benches)
-        return replace(report, card=card, path=path)
+        card = self._card(report, candidate, searcher, tuning, benches, look)
+        return replace(report, card=card, path=write_promoted(card, searcher.source, self._into))
 
-    def _merged(self, report: Report, results: BenchResults, name: str) -> list[Check]:
-        """The checks made before, those of runs and CPU over validation's runs as well."""
+    def _merged(
+        self, checks: Sequence[Check], tuning: Tuning, results: BenchResults, name: str
+    ) -> list[Check]:
+        """``checks``, those of runs and CPU now over validation's runs as well."""
         tasks = (*self._training, *self._validation)
-        traces: dict[str, list[Trace]] = {
-            t.name: report.tuning.traces(t.name) for t in self._training
-        }
+        traces: dict[str, list[Trace]] = {t.name: tuning.traces(t.name) for t in self._training}
         traces |= {task.name: results.traces(name, task.name) for task in self._validation}
         again = {
             check.name: check
@@ -304,7 +316,7 @@ class Promotion:
                 gate.own_cpu(tasks, traces),
             )
         }
-        return [again.get(check.name, check) for check in report.checks]
+        return [again.get(check.name, check) for check in checks]
 
     def _judged(self, benches: Sequence[BenchResults], name: str, level: float) -> list[Check]:
         return [
@@ -320,6 +332,7 @@ class Promotion:
         report: Report,
         candidate: Candidate,
         searcher: SearcherSource,
+        tuning: Tuning,
         benches: Sequence[BenchResults],
         look: int,
     ) -> Card:
@@ -336,7 +349,7 @@ class Promotion:
             provenance=self._origin(candidate, program),
             hyperparameters=dict(searcher.hyperparameters),
             written=dict(_searcher(program.source, program.class_name).hyperparameters),
-            training=training_of(report.tuning),
+            training=training_of(tuning),
             validation=validation_of(report.name, benches, look, gate.level_of(look)),
             checks=report.checks,
             source_sha256=hashlib.sha256(searcher.source.encode()).hexdigest(),
