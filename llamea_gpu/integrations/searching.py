@@ -202,6 +202,9 @@ class _Live:
             optimizer(cast("Evaluate", live), cast("Space", told), rng)
         except BudgetExhausted:
             pass
+        except KeyboardInterrupt:
+            self.trouble = "interrupted"
+            raise
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}"
             raise

@@ -38,3 +38,14 @@ class Held:
     def __call__(self, body: dict[str, Any]) -> Reply:
         self.in_time.append(self.happened.wait(30))
         return self._reply(body)
+
+
+class Interrupted:
+    """A progress callback in which somebody presses Ctrl-C, once so many are measured."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def __call__(self, told: Any) -> None:
+        if told.measured >= self._at:
+            raise KeyboardInterrupt

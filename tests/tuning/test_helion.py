@@ -11,7 +11,7 @@ import pytest
 from helion.autotuner.base_search import BaseSearch
 from support.fake_openai import FakeOpenAI, Reply, error
 from support.helion_live import FormulaProvider, bound_kernel, formula_ms
-from support.model_server import Held, answer, example_in, prompt_of
+from support.model_server import Held, Interrupted, answer, example_in, prompt_of
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.integrations.helion import autotuner, register
@@ -208,6 +208,15 @@ def test_progress_is_told_after_each_batch(live: Bound, provider: type[Watched])
     assert document["default_ms"] is None  # by the formula it is one of those that fail
     assert math.isinf(formula_ms(live[0].config_spec.default_config()))
     assert document["failed"] == sum(each["time_ms"] is None for each in document["trace"]) > 0
+
+
+def test_ctrl_c_ends_with_the_best_so_far(live: Bound, provider: type[Watched]) -> None:
+    settings = TuneSettings(evaluations=60, effort="quick")
+    found = tune_bound(*live, "random_search", settings, Interrupted(at=30))
+    assert 30 <= len(found.measured) < 60
+    assert found.trouble == "interrupted"
+    assert found.best is not None
+    assert found.best.time_ms == min(each.time_ms for each in found.measured)
 
 
 def test_the_kernels_settings_are_as_before(live: Bound, provider: type[Watched]) -> None:

@@ -14,7 +14,7 @@ import kernel_tuner
 import pytest
 from support.fake_openai import FakeOpenAI, Reply
 from support.kernel_tuner_runs import constrained_recording
-from support.model_server import Held, answer, example_in, prompt_of
+from support.model_server import Held, Interrupted, answer, example_in, prompt_of
 from support.tuning import Simulation
 
 from llamea_gpu.errors import SearcherError
@@ -179,6 +179,15 @@ def test_a_failing_optimizer_leaves_what_was_measured(script: Path, tmp_path: Pa
         found = tuned(script, f"{mine}:Mine")
     assert len(found.measured) == 3
     assert "no idea" in found.trouble
+
+
+def test_ctrl_c_ends_with_the_best_so_far(script: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(BREAKS)
+    found = tune_script(script, f"{mine}:Mine", TuneSettings(iterations=1), Interrupted(at=2))
+    assert [tuple(each.configuration.values()) for each in found.measured] == [(1, 1), (2, 1)]
+    assert found.trouble == "interrupted"
+    assert found.device
 
 
 def test_a_kernel_of_which_nothing_works_is_an_error(script: Path) -> None:

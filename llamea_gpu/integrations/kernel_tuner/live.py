@@ -40,6 +40,8 @@ class KernelTunerFramework:
         script: what ``tune_kernel`` was called with, where that is known; without it the runner is
             asked.
         on_batch: told of all results so far after each batch.
+
+    ``told`` is what the last run was told of its kernel.
     """
 
     ended = KernelTunerRunEnded
@@ -51,6 +53,7 @@ class KernelTunerFramework:
     ) -> None:
         self._script = script
         self._on_batch = on_batch
+        self.told: KernelFacts | None = None
 
     def facts(self, evaluate: KernelTunerEvaluate, space: KernelTunerSpace) -> KernelFacts:
         """Kernel, arguments and device, from the script or from Kernel Tuner's runner."""
@@ -60,7 +63,7 @@ class KernelTunerFramework:
         version = require("kernel_tuner", "kernel-tuner", "live tuning")
         language = str(kernel.lang)
         problem = script.problem_size() if script else str(getattr(options, "problem_size", ""))
-        return KernelFacts(
+        self.told = KernelFacts(
             info=RecordingInfo(
                 name=script.name if script else str(kernel.kernel_name),
                 kernel=str(kernel.kernel_name),
@@ -73,6 +76,7 @@ class KernelTunerFramework:
             default=self._default(space),
             notes=_notes(script),
         )
+        return self.told
 
     def failure(self, evaluate: KernelTunerEvaluate, config: Configuration) -> str | None:
         """What Kernel Tuner says of a configuration that did not work."""

@@ -87,7 +87,7 @@ def tune_kernel_tuner_script(
         default_ms=times[0] if times and math.isfinite(times[0]) else None,
         elapsed_s=watch.elapsed_s,
         code=params_code(best.configuration),
-        trouble="\n".join(filter(None, [watch.trouble, fault])),
+        trouble="\n".join(dict.fromkeys(filter(None, [watch.trouble, fault]))),
     )
 
 
@@ -98,10 +98,14 @@ class _Run:
         self._script = script
         self._watch = watch
         self._names = list(script.arguments["tune_params"])
-        framework = KernelTunerFramework(script, self._note)
-        self._searcher = load_searcher(searcher, framework, {}, watched=True)
+        self._framework = KernelTunerFramework(script, self._note)
+        self._searcher = load_searcher(searcher, self._framework, {}, watched=True)
         self.results: Sequence[_Result] = ()
-        self.device = ""
+
+    @property
+    def device(self) -> str:
+        """Name of the device, once the run has begun."""
+        return self._framework.told.info.device if self._framework.told else ""
 
     def tune(self, settings: TuneSettings) -> None:
         """Run until the searcher or the budget ends."""
@@ -119,7 +123,7 @@ class _Run:
             budget["time_limit"] = settings.seconds
         elif settings.evaluations is None:
             budget["max_fevals"] = EVALUATIONS
-        results, environment = tune_kernel(
+        results, _ = tune_kernel(
             **{
                 **self._script.arguments,
                 "device": settings.device,
@@ -131,7 +135,6 @@ class _Run:
             }
         )
         self.results = results
-        self.device = str(environment.get("device_name", "")) or self.device
 
     def configuration(self, result: _Result) -> dict[str, Any]:
         """The values of a result's parameters, as Python's own."""
