@@ -143,7 +143,7 @@ def load_optimizer(spec: str, **hyperparameters: Hyperparameter) -> LoadedOptimi
         name=name,
         class_name=found.class_name,
         source=found.source,
-        idea=_text(card, "idea") or _idea(tree, found.class_name),
+        idea=_text(card, "idea") or idea_of(tree, found.class_name),
         hyperparameters=found.hyperparameters,
         provenance=_provenance(card) if shipped else Provenance("file"),
         defaults=resolve_source(target).hyperparameters,
@@ -159,7 +159,7 @@ def _refuse_problems(name: str, tree: ast.Module, source: str) -> None:
         )
 
 
-def _idea(tree: ast.Module, class_name: str) -> str:
+def idea_of(tree: ast.Module, class_name: str) -> str:
     """The first sentence of the class's docstring, else of the module's, else the class's name."""
     owner = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_name)
     text = ast.get_docstring(owner) or ast.get_docstring(tree) or class_name

@@ -11,6 +11,7 @@ earlier check keeps it.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.integrations.optimizer import idea_of
 from llamea_gpu.promotion import gate
 from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
 from llamea_gpu.promotion.incumbents import Incumbents
@@ -40,6 +42,7 @@ from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource
 from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
+from llamea_gpu.spaces.catalogue import SPLITS
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
@@ -343,7 +346,7 @@ class Promotion:
             format_version=1,
             name=report.name,
             class_name=searcher.class_name,
-            idea=program.idea,
+            idea=idea_of(ast.parse(searcher.source), searcher.class_name),
             date=now.date().isoformat(),
             command=self._command(report.name, benches),
             provenance=self._origin(candidate, program),
@@ -372,11 +375,18 @@ class Promotion:
     def _command(self, name: str, benches: Sequence[BenchResults]) -> str:
         """A bench with the same seeds: the same numbers."""
         rest = [s.name for results in benches for s in results.plan.searchers if s.name != name]
-        spaces = [part for task in self._validation for part in ("--spaces", task.name)]
+        spaces = [part for name in self._named_spaces() for part in ("--spaces", name)]
         clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
         words = ["llamea-gpu", "bench", name, *dict.fromkeys(rest), *spaces, *options, *clock]
         return shlex.join(words)
+
+    def _named_spaces(self) -> list[str]:
+        """The validation spaces as a command names them: of a split, which may grow, one by one."""
+        asked = self._settings.validation
+        if set(asked) <= set(SPLITS):
+            return [task.name for task in self._validation]
+        return [Path(name).name if Path(name).is_file() else name for name in asked]
 
 
 def _searcher(source: str, class_name: str) -> SearcherSource:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -88,6 +90,18 @@ def test_a_candidate_that_passes_everything_ships(
     for export in (export_to_kernel_tuner, export_to_helion):
         assert "Written by: canned in the run small-run" in export(loaded)
     assert runner.run(resolve("ladder"), tasks[0], 1).outcome == "budget"
+
+    again = [
+        *shlex.split(card.command)[1:],
+        "--spaces-path",
+        str(settings.spaces_path[0]),
+        "--json",
+    ]
+    told = CliRunner().invoke(app, again)
+    assert told.exit_code == 0, told.output
+    standings = json.loads(told.stdout)["analysis"]["standings"]
+    (p,) = [s["p"] for s in standings if s["searcher"] == "ladder"]
+    assert p == card.validation.scores.p  # the card's command makes its numbers again
 
     kept = BenchResults.load(run / FOLDER / "slot-0-look-1")
     assert kept.analysis is not None
