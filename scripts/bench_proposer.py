@@ -124,6 +124,9 @@ def bench(
     print(f"{len(missing)} runs, {workers} side by side", file=sys.stderr)
     with Runner.open(workers=workers) as runner, arguments.output.open("a") as file:
         for line in run_all(runner, missing, tasks):
+            if line["error"] and "llm:" in line["searcher"]:  # asked again by the next call
+                print(f"{line['searcher']} on {line['space']}: {line['error']}", file=sys.stderr)
+                continue
             file.write(json.dumps(line) + "\n")
             file.flush()
             done.append(line)
