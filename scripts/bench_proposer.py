@@ -1,7 +1,7 @@
 """How good `llm:` and `hybrid:` searchers are on recordings, for how many configurations.
 
     python scripts/bench_proposer.py MODEL --space attention-2x32x1024x64 \
-        --space convolution-2048x2048x21 ... --record generated_optimizers/proposer -o proposer.jsonl
+        --space convolution-2048x2048x21 ... --record generated_optimizers/proposer -o p.jsonl
 
 asks MODEL for two rounds on each recording, three times each, all side by side: with the batch
 exchange (LLAMEA_GPU_LLM_ROUTE=batch, docs/proposer.md) all first prompts wait for their answers at

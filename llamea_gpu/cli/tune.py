@@ -132,10 +132,10 @@ def _print(found: TuningResult, top: int) -> None:
 
 def _summary(found: TuningResult) -> str:
     best_ms = found.best.time_ms if found.best else math.inf
-    simulated = "" if found.clock == "wall" else f" simulated ({found.clock})"
+    unit = "s" if found.clock == "wall" else f"simulated s ({found.clock})"
     text = (
         f"{best_ms:.6g} ms after {len(found.measured)} configurations, {found.failed} failing, in "
-        f"{found.elapsed_s:.1f}{simulated} s"
+        f"{found.elapsed_s:.1f} {unit}"
     )
     if found.default_ms:
         text += f"; the default takes {found.default_ms:.6g} ms, {found.default_ms / best_ms:.2f}x"
