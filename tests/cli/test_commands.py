@@ -32,12 +32,12 @@ def test_version_and_help() -> None:
     assert "evolve" in llamea("--help").stdout
 
 
-def test_the_eight_recordings_are_listed_with_their_splits() -> None:
+def test_the_shipped_recordings_are_listed_with_their_splits() -> None:
     rows = json.loads(llamea("spaces", "list", "--json").stdout)
     assert len(rows) == 14
     splits = [row["split"] for row in rows]
-    assert splits.count("train") == 4
-    assert splits.count("validation") == 3
+    assert splits.count("train") == 5
+    assert splits.count("validation") == 7
 
 
 def test_show_and_features() -> None:
