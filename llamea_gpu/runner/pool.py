@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from time import sleep
 from types import TracebackType
 
 from loky import ProcessPoolExecutor
@@ -160,7 +161,9 @@ class Runner:
     def _open_processes(self) -> ProcessPoolExecutor:
         with self._lock:
             if self._processes is None:
-                self._processes = ProcessPoolExecutor(self._workers, env=_ENVIRONMENT)
+                self._processes = ProcessPoolExecutor(
+                    self._workers, env=_ENVIRONMENT, initializer=_end_with_parent
+                )
             return self._processes
 
     def _discard(self, processes: ProcessPoolExecutor) -> None:
@@ -176,6 +179,21 @@ def _joined(first: Trace, whole: Trace) -> Trace:
 
 
 _tasks: OrderedDict[bytes, Task] = OrderedDict()  # a worker's own, so that tables are built once
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that started it is gone, killed outright included.
+
+    A library's searcher may compute for an hour; nobody would wait for it any more.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _run_in_worker(

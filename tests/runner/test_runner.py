@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +119,30 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
     assert require("numpy", "x", "this")
     with pytest.raises(SearcherError, match=r"pip install 'llamea-gpu\[some\]'"):
         require("no_such_package", "some", "x:y")
+
+
+def test_workers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "worker.pid"
+    script = (
+        "from support.recordings import small_recording\n"
+        "from llamea_gpu.runner import Runner\n"
+        "from llamea_gpu.searchers.library import LibrarySearcher\n"
+        "from llamea_gpu.tasks import build_tasks\n"
+        "with Runner.open(workers=1) as runner:\n"
+        "    spinning = LibrarySearcher('test:Spinning', 'support.optimizers:Spinning',\n"
+        f"        {{'pid_file': {str(pid_file)!r}}})\n"
+        "    runner.run(spinning, build_tasks([small_recording()])[0], 1)\n"
+    )
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tests) as owner:
+        wait_until(pid_file.exists)
+        worker = int(pid_file.read_text())
+        owner.kill()
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def wait_until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
