@@ -15,7 +15,10 @@ is how well they were chosen. Each run is one line of the results file, written 
 that are there already are not repeated.
 
 Prints Markdown: configurations used and best / optimum after each round, beside random search and
-each other searcher after as many, and what they come to in the end.
+each other searcher after as many; what they come to in the end; both for each recording; and, with
+the first of --against as the yardstick, how good the proposer is beside its end after a tenth of
+its configurations and after each round, and how many configurations it needs to be as good (every
+run of the one against every run of the other).
 """
 
 from __future__ import annotations
@@ -44,6 +47,9 @@ AGAINST = ("helion:LFBOTreeSearch?effort=full&start=default", "random_search")
 SETTINGS = "rounds=2&batch=20&initial=10&patience=9&max_tokens=16384&fallback=none"
 SEED = 1
 Line = dict[str, Any]
+Round = tuple[float, float, float, int]  # configurations, best / optimum, tokens, refused
+Rounds = dict[str, dict[int, list[Round]]]  # by recording and number of the round
+Curves = dict[str, dict[str, list[np.ndarray]]]  # best / optimum: by searcher and recording
 
 
 def main() -> None:
@@ -65,8 +71,13 @@ def main() -> None:
         spec: curves_of([line for line in done if line["searcher"] == spec], tasks, wanted)
         for spec in (proposer, *hybrids, *against)
     }
-    print_rounds(arguments.record, tasks, curves, proposer)
-    print_ends(curves)
+    names = names_of(curves)
+    rounds = rounds_of(arguments.record, tasks, proposer)
+    print_rounds(rounds, curves, proposer, names)
+    print_ends(curves, names)
+    print_recordings(curves, names)
+    print_yardstick(rounds, curves, proposer, against[0])
+    print("\n" + "\n".join(f"- {name}: `{shipped(spec)}`" for spec, name in names.items()))
 
 
 def parse() -> argparse.Namespace:
@@ -169,74 +180,174 @@ def read_results(path: Path) -> list[Line]:
 
 def curves_of(
     lines: Sequence[Line], tasks: dict[str, Task], wanted: set[tuple[str, int]]
-) -> list[np.ndarray]:
-    """Best / optimum after each configuration, one array a run."""
-    curves = []
-    for line in lines:
-        if (line["space"], line["repeat"]) in wanted:
+) -> dict[str, list[np.ndarray]]:
+    """Best / optimum after each configuration, one array a run, by recording."""
+    curves: dict[str, list[np.ndarray]] = {space: [] for space in tasks}
+    for line in sorted(lines, key=lambda line: int(line["repeat"])):
+        space = line["space"]
+        if (space, line["repeat"]) in wanted:
             if line["error"]:
-                print(f"{line['searcher']} on {line['space']}: {line['error']}", file=sys.stderr)
+                print(f"{line['searcher']} on {space}: {line['error']}", file=sys.stderr)
             costs = np.array([np.inf if c is None else c for c in line["cost_ms"]] or [np.inf])
-            curves.append(np.minimum.accumulate(costs) / tasks[line["space"]].optimum_ms)
+            curves[space].append(np.minimum.accumulate(costs) / tasks[space].optimum_ms)
     return curves
 
 
-def after(curves: Sequence[np.ndarray], count: float) -> str:
+def level(curves: Sequence[np.ndarray], count: float) -> float:
     """Geometric mean over runs of best / optimum after so many configurations."""
     found = np.array([curve[min(round(count), len(curve)) - 1] for curve in curves])
-    worked = found[np.isfinite(found)]
-    if not len(worked):
+    return float(np.exp(np.log(found).mean()))
+
+
+def after(curves: Sequence[np.ndarray], count: float) -> str:
+    """``level`` as text; runs in which nothing worked yet are counted apart."""
+    worked = [c for c in curves if np.isfinite(c[min(round(count), len(c)) - 1])]
+    if not worked:
         return "–"
-    text = f"{np.exp(np.log(worked).mean()):.4f}"
-    return text if len(worked) == len(found) else f"{text} ({len(found) - len(worked)} of none)"
+    text = f"{level(worked, count):.4f}"
+    return text if len(worked) == len(curves) else f"{text} ({len(curves) - len(worked)} of none)"
 
 
-def print_rounds(
-    folder: Path, tasks: dict[str, Task], curves: dict[str, list[np.ndarray]], proposer: str
-) -> None:
-    """After each round of the proposer: itself, and the others after as many configurations."""
-    by_round: dict[int, list[tuple[int, float, int, int]]] = {}
+def rounds_of(folder: Path, tasks: dict[str, Task], proposer: str) -> Rounds:
+    """What the kept rounds of each run say."""
+    found: Rounds = {space: {} for space in tasks}
     for path in sorted(folder.glob("*.rounds.json")):
         document = json.loads(path.read_text())
-        optimum_ms = tasks[document["space"]].optimum_ms if document["space"] in tasks else None
-        if optimum_ms is None or document["settings"]["model"] not in proposer:
+        if document["space"] not in tasks or document["settings"]["model"] not in proposer:
             continue
+        optimum_ms = tasks[document["space"]].optimum_ms
         for each in document["rounds"]:
             if each["best_ms"] is not None:
                 refused = sum("refused" in note for note in each["notes"])
                 entry = (each["measured"], each["best_ms"] / optimum_ms, each["tokens"], refused)
-                by_round.setdefault(each["number"], []).append(entry)
+                found[document["space"]].setdefault(each["number"], []).append(entry)
+    return found
+
+
+def print_rounds(rounds: Rounds, curves: Curves, proposer: str, names: dict[str, str]) -> None:
+    """After each round of the proposer: itself, and the others after as many configurations.
+
+    All recordings together with the mean number of configurations, then each on its own.
+    """
     others = [spec for spec in curves if not spec.startswith(("llm:", "hybrid:")) and curves[spec]]
-    print(f"| after round | configurations | {proposer} | tokens | refused |", end="")
-    print("".join(f" {short(spec)} |" for spec in others))
+    head = "".join(f" {names[spec]} |" for spec in (proposer, *others))
+    print(f"| after round | configurations | tokens | refused |{head}")
     print("|---" * (5 + len(others)) + "|")
-    for number, entries in sorted(by_round.items()):
-        measured, ratios, tokens, refused = np.array(entries, dtype=float).T
-        count = measured.mean()
-        print(
-            f"| {number} ({len(entries)} runs) | {count:.1f} | "
-            f"{np.exp(np.log(ratios).mean()):.4f} | {tokens.mean():.0f} | {refused.mean():.1f} |"
-            + "".join(f" {after(curves[spec], count)} |" for spec in others)
-        )
+    numbers = sorted({number for of_space in rounds.values() for number in of_space})
+    for number in numbers:
+        entries = [entry for of_space in rounds.values() for entry in of_space.get(number, [])]
+        measured, _, tokens, refused = np.array(entries, dtype=float).T
+        cells = [f"{measured.mean():.1f}", f"{tokens.mean():.0f}", f"{refused.mean():.1f}"]
+        cells.append(f"{mean_ratio(entries):.4f}")
+        cells += [after(runs(curves[spec]), measured.mean()) for spec in others]
+        print(f"| {number} ({len(entries)} runs) | {' | '.join(cells)} |")
+    print(f"\n| recording | first configuration | after round | configurations |{head}")
+    print("|---" * (5 + len(others)) + "|")
+    for space, of_space in rounds.items():
+        for number, entries in sorted(of_space.items()):
+            count = np.mean([measured for measured, *_ in entries])
+            cells = [space, after(curves[proposer][space], 1), str(number), f"{count:.1f}"]
+            cells.append(f"{mean_ratio(entries):.4f}")
+            cells += [after(curves[spec][space], np.ceil(count)) for spec in others]
+            print(f"| {' | '.join(cells)} |")
 
 
-def print_ends(curves: dict[str, list[np.ndarray]]) -> None:
+def mean_ratio(entries: Sequence[Round]) -> float:
+    """Geometric mean of best / optimum."""
+    return float(np.exp(np.mean([np.log(ratio) for _, ratio, *_ in entries])))
+
+
+def print_ends(curves: Curves, names: dict[str, str]) -> None:
     """What every searcher comes to, and how many configurations it took."""
     print("\n| searcher | runs | configurations | best / optimum | worst run | ≤ 5 % | ≤ 1 % |")
     print("|---" * 7 + "|")
-    for spec, found in curves.items():
-        if found:
+    for spec, of_spec in curves.items():
+        if found := runs(of_spec):
             ends = np.array([curve[-1] for curve in found])
             used = np.mean([len(curve) for curve in found])
             print(
-                f"| {short(spec)} | {len(found)} | {used:.0f} | {after(found, 1e9)} | "
+                f"| {names[spec]} | {len(found)} | {used:.0f} | {after(found, 1e9)} | "
                 f"{ends.max():.3f} | {np.mean(ends <= 1.05):.0%} | {np.mean(ends <= 1.01):.0%} |"
             )
 
 
-def short(spec: str) -> str:
-    """A spec without folders."""
-    return Path(spec).name if "/" in spec and ":" not in spec else spec
+def print_recordings(curves: Curves, names: dict[str, str]) -> None:
+    """For each recording: best / optimum and configurations of everybody in the end."""
+    shown = [spec for spec in curves if runs(curves[spec])]
+    print("\n| recording |" + "".join(f" {names[spec]} |" for spec in shown))
+    print("|---" * (1 + len(shown)) + "|")
+    for space in curves[shown[0]]:
+        found = [curves[spec][space] for spec in shown]
+        used = [np.mean([len(curve) for curve in each]) for each in found]
+        cells = [f"{after(each, 1e9)} ({n:.0f})" for each, n in zip(found, used, strict=True)]
+        print(f"| {space} | {' | '.join(cells)} |")
+
+
+def print_yardstick(rounds: Rounds, curves: Curves, proposer: str, other: str) -> None:
+    """The proposer relative to where ``other`` ends, and what ``other`` needs to be as good."""
+    ours, theirs = curves[proposer], curves[other]
+    whole = float(np.mean([len(curve) for curve in runs(theirs)]))
+    tenth = round(whole / 10)
+    stages = {
+        "a tenth of its configurations": {
+            space: [(tenth, float(curve[min(tenth, len(curve)) - 1])) for curve in found]
+            for space, found in ours.items()
+        }
+    }
+    for number in sorted({number for of_space in rounds.values() for number in of_space}):
+        stages[f"round {number}"] = {
+            space: [(int(measured), ratio) for measured, ratio, *_ in of_space.get(number, [])]
+            for space, of_space in rounds.items()
+        }
+    print("\n| after | configurations | of its own | best / its end (worst recording) ", end="")
+    print("| recordings > 5 % behind | it needs (median) | of the proposer's | never |")
+    print("|---" * 8 + "|")
+    for title, reached in stages.items():
+        print(f"| {title} | {yardstick_cells(reached, theirs, whole)} |")
+
+
+def yardstick_cells(
+    reached: dict[str, list[tuple[int, float]]], theirs: dict[str, list[np.ndarray]], whole: float
+) -> str:
+    """A row: (configurations, best / optimum) of each run, against every run of the other."""
+    behind, used, needed = [], [], []
+    for space, found in reached.items():
+        best = np.exp(np.mean([np.log(ratio) for _, ratio in found]))
+        behind.append(best / level(theirs[space], 1e9))
+        for count, ratio in found:
+            for curve in theirs[space]:
+                as_good = np.flatnonzero(curve <= ratio * (1 + 1e-12))
+                used.append(count)
+                needed.append(as_good[0] + 1 if len(as_good) else np.inf)
+    mean, times = np.mean(used), np.median(np.array(needed) / np.array(used))
+    return (
+        f"{mean:.0f} | {mean / whole:.0%} | "
+        f"{np.exp(np.log(behind).mean()):.4f} ({max(behind):.3f}) | "
+        f"{sum(ratio > 1.05 for ratio in behind)} of {len(behind)} | {np.median(needed):.0f} | "
+        f"{times:.1f} times | {np.mean(np.isinf(needed)):.0%}"
+    )
+
+
+def shipped(spec: str) -> str:
+    """The spec with files that ship named as from the project's folder."""
+    return spec.replace(f"{resource_dir('generated_optimizers').parent}{os.sep}", "")
+
+
+def runs(curves: dict[str, list[np.ndarray]]) -> list[np.ndarray]:
+    """Those of all recordings."""
+    return [curve for of_space in curves.values() for curve in of_space]
+
+
+def names_of(specs: Iterable[str]) -> dict[str, str]:
+    """Names short enough for a table's head: without settings, and without most folders."""
+    found: dict[str, str] = {}
+    for spec in specs:
+        first, plus, following = spec.removeprefix("hybrid:").partition("+")
+        parts = [first.partition("?")[0], following.partition("?")[0]]
+        parts = ["/".join(Path(p).parts[-2:]) if p.endswith(".py") else p for p in parts]
+        name = ("hybrid:" if plus else "") + plus.join(parts)
+        found[spec] = spec if name in found.values() else name
+    return found
 
 
 if __name__ == "__main__":
