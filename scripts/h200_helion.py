@@ -18,7 +18,8 @@ step may fail alone. What is written, as it comes:
 kernels of its time relative to LFBOTreeSearch at full effort, of seconds and of configurations.
 
 Every search has the same cap (``--search-seconds``, Helion's ``autotune_budget_seconds``), the same
-random seed, a cold cache, and the same machine. Searchers are Helion's own, written
+limit for compiling one configuration (``--compile-timeout``: Helion's own, 60 s, can hold up a whole
+batch beyond any cap), the same random seed, a cold cache, and the same machine. Searchers are Helion's own, written
 ``helion:NAME@EFFORT``, or ours, as for ``llamea-gpu run``, with ``@EVALUATIONS``.
 """
 
@@ -138,6 +139,7 @@ def compare_all(options: argparse.Namespace, end: float) -> None:
             command = [sys.executable, __file__, str(options.out), "--kernel", kernel]
             command += ["--shape", shape, "--searcher", searcher]
             command += ["--search-seconds", str(options.search_seconds)]
+            command += ["--compile-timeout", str(options.compile_timeout)]
             with tempfile.TemporaryDirectory() as folder:
                 _run_one(options.out, kernel, searcher, command, Path(folder), limit_s)
 
@@ -189,6 +191,7 @@ def compare_kernel(options: argparse.Namespace) -> None:
         case = load_case(find_script(options.kernel), options.shape)
     case.kernel.settings.autotune_effort = _effort(options.searcher)
     case.kernel.settings.autotune_budget_seconds = int(options.search_seconds)
+    case.kernel.settings.autotune_compile_timeout = options.compile_timeout
     case.kernel.settings.autotune_random_seed = 0
     case.kernel.settings.autotune_log_level = 30
     bound = case.kernel.bind(case.arguments)
@@ -342,6 +345,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=2000, help="most of a recording's grid")
     parser.add_argument("--record-seconds", type=float, default=180, help="a recording")
     parser.add_argument("--search-seconds", type=float, default=60, help="a search")
+    parser.add_argument(
+        "--compile-timeout", type=int, default=15, help="seconds for one configuration, in a search"
+    )
     parser.add_argument("--searchers", nargs="+", default=SEARCHERS)
     parser.add_argument("--summary", action="store_true", help="print the comparison")
     parser.add_argument("--kernel", default="", help=argparse.SUPPRESS)
