@@ -18,9 +18,10 @@ step may fail alone. What is written, as it comes:
 kernels of its time relative to LFBOTreeSearch at full effort, of seconds and of configurations.
 
 Every search has the same cap (``--search-seconds``, Helion's ``autotune_budget_seconds``), the same
-limit for compiling one configuration (``--compile-timeout``: Helion's own, 60 s, can hold up a whole
-batch beyond any cap), the same random seed, a cold cache, and the same machine. Searchers are Helion's own, written
-``helion:NAME@EFFORT``, or ours, as for ``llamea-gpu run``, with ``@EVALUATIONS``.
+limit for compiling one configuration (``--compile-timeout``; Helion's own, 60 s, can hold up a
+batch beyond any cap), the same random seed, a cold cache, and the same machine. Searchers are
+Helion's own, written ``helion:NAME@EFFORT``, or ours, as for ``llamea-gpu run``, with
+``@EVALUATIONS``.
 """
 
 # Besides llamea_gpu (numpy, scipy, scikit-learn, pyarrow, rich, typer, jinja2) this needs helion,
