@@ -28,7 +28,7 @@ def hub(tmp_path: Path) -> Path:
 def test_what_ships_is_there() -> None:
     assert {"quick", "train", "validation", "test", "hub"} <= set(suites())
     assert len(load_suite("quick")) == 4
-    assert len(load_suite("train")) == 4
+    assert len(load_suite("train")) == 5
 
 
 def test_the_hub_is_what_the_search_path_has_of_it(hub: Path) -> None:
@@ -49,8 +49,8 @@ def test_an_unknown_suite_names_those_there_are() -> None:
 
 def test_patterns_names_and_splits_mix_and_nothing_comes_twice() -> None:
     found = names(load_patterns(["matmul*", "validation", "softmax-4096x4096"]))
-    assert sorted(found[:2]) == ["matmul-2048", "matmul_gelu-2048x8192"]
-    assert len(found) == len(set(found)) == 5
+    assert sorted(found[:3]) == ["matmul-2048", "matmul-2048x2048x1024", "matmul_gelu-2048x8192"]
+    assert len(found) == len(set(found)) == 9
 
 
 def test_a_pattern_without_a_match_is_an_error() -> None:

@@ -115,6 +115,6 @@ def test_numbers_stay_in_their_ranges_on_every_shipped_recording():
         assert all(0 <= share <= 1 for _, _, share in features.interactions)
         assert -1 <= features.fitness_distance_correlation <= 1
         assert 0 < features.neighbour_autocorrelation < 1
-        # Known of these grids: few local optima, and few configurations near the best.
-        assert 9 <= features.local_optima <= 24
+        # A plateau within the readings' noise has many: reduction has 183 of 2,562.
+        assert 1 <= features.local_optima <= features.size // 10
         assert 0 < features.share_within[1] <= features.share_within[5] <= features.share_within[10]
