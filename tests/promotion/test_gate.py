@@ -25,7 +25,7 @@ class Addressed:
 
     def __call__(self, evaluate, space, rng):
         for step in range(60):
-            evaluate([tuple(space.pool(200)[(id(self) // 4096 * 7 + step) % 100])])
+            evaluate([tuple(space.pool(200)[hash((id(self), step)) % 100])])
 '''
 FAULTY = (
     random_program(3)
