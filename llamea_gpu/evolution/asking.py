@@ -125,6 +125,7 @@ class Asker:
             problem=refused.message if refused else None,
             failed_answer=_shown(refused) if refused else None,
             cpu_limit_s=self._settings.cpu_limit_s,
+            guidance=self._settings.guidance,
             sibling=plan.slot % self._settings.offspring + 1,
             siblings=self._settings.offspring,
         )

@@ -105,7 +105,9 @@ def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
 
     With several models, as if the dearest answered everything.
     """
-    context = PromptContext(spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s)
+    context = PromptContext(
+        spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s, guidance=settings.guidance
+    )
     prompt = sum(map(len, render("new", context, facts=settings.space_facts)))
     found = [
         build_ledger(settings).estimate(

@@ -108,6 +108,7 @@ class EvolutionSettings(BaseModel):
     replay_strict: bool = True
     prices: str = ""
     space_facts: bool = True
+    guidance: Annotated[str, Field(max_length=2000)] = ""  # the user's own words in every prompt
     structured_output: bool = False  # answers as JSON by schema, where the server supports it
 
     # budgets

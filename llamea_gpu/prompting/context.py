@@ -125,6 +125,7 @@ class PromptContext:
         problem: what was wrong with ``failed_answer`` ("repair" only).
         failed_answer: the answer, or the program, that is to be repaired.
         cpu_limit_s: CPU seconds after which a run is stopped.
+        guidance: what the user wants besides, in their own words.
         sibling: which of ``siblings`` programs of one generation is asked for, from 1 ("new" only).
     """
 
@@ -134,5 +135,6 @@ class PromptContext:
     problem: str | None = None
     failed_answer: str | None = None
     cpu_limit_s: float = 10.0
+    guidance: str = ""
     sibling: int = 1
     siblings: int = 1

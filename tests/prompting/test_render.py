@@ -171,6 +171,16 @@ def test_a_failed_answer_of_any_length_is_bounded(context):
     assert len(user) < 70_000
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_guidance_stands_in_every_prompt_before_the_form_of_the_answer(context, operator):
+    plain = render(operator, fitting(context, operator))[1]
+    wanted = "At most {{ 1 }} s of its own CPU.\n"
+    guided = render(operator, replace(fitting(context, operator), guidance=wanted))[1]
+    passage = "# Wanted besides\nAt most {{ 1 }} s of its own CPU.\n\n"
+    assert guided == plain.replace("# Answer\n", passage + "# Answer\n")
+    assert guided != plain
+
+
 def test_an_empty_context_renders_for_new():
     assert "# Your task" in render("new", PromptContext())[1]
 
