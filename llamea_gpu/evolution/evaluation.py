@@ -62,18 +62,20 @@ class Cascade:
         Seed programs (negative slots) are always taken through every stage: they are the
         references that feedback compares with.
         """
-        repeats = self._settings.repeats
         middle = min(self._settings.cascade_spaces, len(self._tasks))
-        stages: tuple[tuple[Stage, tuple[Task, ...], int], ...] = (
-            ("smoke", self._tasks[:1], 1),
-            ("partial", self._tasks[:middle], repeats),
-            ("full", self._tasks, repeats),
+        stages: tuple[tuple[Stage, tuple[Task, ...]], ...] = (
+            ("smoke", self._tasks[:1]),
+            ("partial", self._tasks[:middle]),
+            ("full", self._tasks),
         )
         scores: dict[str, SpaceScore] = {}
         behaviours: dict[str, Behaviour | None] = {}
-        for stage, tasks, count in stages:
+        for stage, tasks in stages:
             found = await asyncio.gather(
-                *(self._run(slot, attempt, program, task, count) for task in tasks)
+                *(
+                    self._run(slot, attempt, program, task, 1 if stage == "smoke" else None)
+                    for task in tasks
+                )
             )
             fatal = next((t for traces in found for t in traces if _is_fatal(t)), None)
             if fatal is not None:
@@ -96,10 +98,15 @@ class Cascade:
         return Assessment(SCORED, "", "", feedback, _known(behaviours))
 
     async def _run(
-        self, slot: int, attempt: int, program: Program, task: Task, count: int
+        self, slot: int, attempt: int, program: Program, task: Task, count: int | None
     ) -> list[Trace]:
-        """Repeats 0..count-1 on one task: from the archive where it has them, else measured."""
+        """Repeats 0..count-1 on one task: from the archive where it has them, else measured.
+
+        None: as many as the settings say.
+        """
         name = task.recording.info.name
+        if count is None:
+            count = self._settings.repeats_by_space.get(name, self._settings.repeats)
         known = self._archive.traces(slot, attempt, name)
 
         async def one(repeat: int) -> Trace:

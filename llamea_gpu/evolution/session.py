@@ -23,7 +23,7 @@ import numpy as np
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
-from llamea_gpu.errors import ArchiveError
+from llamea_gpu.errors import ArchiveError, SettingsError
 from llamea_gpu.evolution.asking import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
@@ -83,9 +83,20 @@ class Problem:
 
 
 def build_problem(settings: EvolutionSettings) -> Problem:
-    """Tasks and prompt facts of the training spaces, and the seed programs."""
+    """Tasks and prompt facts of the training spaces, and the seed programs.
+
+    Raises:
+        SettingsError: a space is given repeats of its own that is not trained on.
+    """
     search_path = tuple(Path(folder) for folder in settings.spaces_path)
     tasks = build_tasks(load_spaces(settings.spaces, search_path), settings.clock)
+    names = [task.recording.info.name for task in tasks]
+    unknown = sorted(set(settings.repeats_by_space) - set(names))
+    if unknown:
+        raise SettingsError(
+            f"repeats_by_space must name training spaces ({', '.join(names)}), but got "
+            f"{', '.join(unknown)}"
+        )
     facts = tuple(
         SpaceFacts(
             features=compute_features(task.recording),

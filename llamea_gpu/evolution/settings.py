@@ -81,6 +81,8 @@ class EvolutionSettings(BaseModel):
     spaces_path: tuple[str, ...] = ()
     clock: str = ""  # empty: each recording's own
     repeats: Annotated[int, Field(ge=2)] = 10
+    # More for spaces where luck decides, fewer where runs agree.
+    repeats_by_space: dict[str, Annotated[int, Field(ge=2)]] = Field(default_factory=dict)
     cascade_spaces: Annotated[int, Field(ge=1)] = 2  # spaces of the second stage
     bootstrap: Annotated[int, Field(ge=10)] = 100
     charge_cpu: bool = False

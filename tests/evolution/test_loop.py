@@ -9,7 +9,7 @@ import pytest
 from support.programs import BROKEN, answer, climber_program, random_program
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.errors import SandboxError, TransportError
+from llamea_gpu.errors import SandboxError, SettingsError, TransportError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
 from llamea_gpu.evolution.session import _spent
 from llamea_gpu.llm import FailedRequestError
@@ -29,6 +29,26 @@ async def test_candidates_are_scored_and_the_best_wins(harness, settings, script
     assert best.p == pytest.approx(highest, abs=0.01)  # the shorter of programs as good
     assert len(best.feedback.spaces) == 3
     assert len(archive.candidates()) == 2 + 4
+
+
+async def test_a_space_may_have_more_repeats_than_the_others(harness, settings, scripted) -> None:
+    more = settings.model_copy(update={"repeats": 3, "repeats_by_space": {"small2": 7}})
+    outcome, archive = await harness.run(more, scripted(GOOD))
+    scored = next(c for c in outcome.population.candidates if c.slot >= 0 and c.status == SCORED)
+    counts = {
+        result.space: len(archive.traces(scored.slot, 0, result.space))
+        for result in scored.feedback.spaces
+    }
+    assert sorted(counts.values()) == [3, 3, 7]
+    assert counts["small2"] == 7
+
+
+async def test_repeats_of_a_space_that_is_not_trained_on_are_refused(
+    harness, settings, scripted
+) -> None:
+    absent = settings.model_copy(update={"repeats_by_space": {"small99": 7}})
+    with pytest.raises(SettingsError, match=r"must name training spaces .*small2.* got small99"):
+        await harness.run(absent, scripted(GOOD))
 
 
 async def test_later_generations_show_parents_with_code_and_feedback(
