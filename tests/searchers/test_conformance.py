@@ -21,6 +21,7 @@ from support.recordings import small_recording
 
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.prompting.admission import admit
+from llamea_gpu.resources import resource_dir
 from llamea_gpu.scoring import score_space
 from llamea_gpu.searchers.registry import SearcherSource, resolve, searcher_names
 from llamea_gpu.spaces.catalogue import load_space
@@ -128,16 +129,13 @@ def test_a_run_ends_with_the_budget_or_the_space(make: Callable[[], Any], task: 
     assert trace.outcome == "budget" or (trace.outcome == "finished" and everything)
 
 
-def test_everything_is_measured_once_when_the_budget_allows(
+def test_everything_is_measured_and_nothing_asked_twice_when_the_budget_allows(
     make: Callable[[], Any], endless: Task
 ) -> None:
     trace = run_in_process(make(), endless, seed=3)
     assert trace.outcome == "finished"
     assert sorted(trace.rows.tolist()) == list(range(endless.recording.space.size))
-
-
-def test_nothing_is_asked_twice(make: Callable[[], Any], endless: Task) -> None:
-    assert run_in_process(make(), endless, seed=3).revisits == 0
+    assert trace.revisits == 0
 
 
 def test_the_end_of_the_budget_passes_through(make: Callable[[], Any], task: Task) -> None:
@@ -207,11 +205,13 @@ def test_searching_beats_chance(name: str) -> None:
     scores = {}
     for candidate in (name, "random_search"):
         found = resolve(candidate)
+        # The models of promoted ones compute for a second a run, and are far from chance.
+        repeats = 15 if (resource_dir("generated_optimizers") / f"{candidate}.py").exists() else 100
         namespace: dict[str, Any] = {"__name__": candidate}
         exec(compile(found.source, candidate, "exec"), namespace)  # our own code
         traces = [
             run_in_process(namespace[found.class_name](), task, run_seed(1, task.name, repeat))
-            for repeat in range(100)
+            for repeat in range(repeats)
         ]
         scores[candidate] = score_space(task, traces)
     error = math.hypot(*(score.standard_error or 0.0 for score in scores.values()))
