@@ -207,15 +207,19 @@ def _direct(
 ) -> None:
     from scipy.optimize import direct
 
-    direct(
-        objective,
-        _box(objective),
-        maxiter=_DIRECT_LIMIT,
-        maxfun=_DIRECT_LIMIT,
-        vol_tol=0.0,
-        len_tol=0.0,
-        **settings,
-    )
+    try:
+        direct(
+            objective,
+            _box(objective),
+            maxiter=_DIRECT_LIMIT,
+            maxfun=_DIRECT_LIMIT,
+            vol_tol=0.0,
+            len_tol=0.0,
+            **settings,
+        )
+    except SystemError as error:
+        # What the objective raises, as scipy 1.15 (the last for Python 3.10) passes it on.
+        raise error.__cause__ or error from None
 
 
 def _box(objective: _Objective) -> list[tuple[float, float]]:
