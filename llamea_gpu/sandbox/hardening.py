@@ -39,6 +39,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
+class ParentEndedError(OSError):
+    """The process that started this one is gone."""
+
+
 def _checked(result: int, what: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
@@ -123,10 +127,13 @@ def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; ``parent`` is the parent's pid.
 
     After a change of uid, because that clears the setting.
+
+    Raises:
+        ParentEndedError: it has ended already, and nothing would be sent.
     """
     _checked(_prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL)), "PR_SET_PDEATHSIG")
     if os.getppid() != parent:
-        raise OSError("the parent ended while this process was starting")
+        raise ParentEndedError("the parent ended while this process was starting")
 
 
 def forbid_tracing() -> None:

@@ -173,6 +173,8 @@ class Zygote:
         """Never returns. Nothing of a candidate is read before the last line of `_harden`."""
         try:
             self._harden(channel, cpu_s, memory_bytes)
+        except hardening.ParentEndedError:
+            os._exit(_STATUS_BROKEN)  # as if it had died with it: the host repeats the run
         except BaseException as error:
             text = protocol.KIND.pack(protocol.UNHARDENED) + f"{error!r}".encode()
             os.write(hardening.CHANNEL_FD, text[: protocol.MAX_REQUEST_BYTES])

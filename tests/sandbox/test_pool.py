@@ -127,6 +127,33 @@ def test_runs_that_a_dead_zygote_took_down_are_repeated(pool: Sandbox, task: Tas
     assert _zygote_pid(pool) != dead
 
 
+def test_a_child_that_its_zygote_left_behind_says_nothing() -> None:
+    # What it said would be taken for a machine that cannot harden, and end all runs.
+    program = """
+import os, socket
+from llamea_gpu.sandbox import hardening, zygote
+
+host, channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if os.fork():
+    channel.close()
+    assert host.recv(100) == b"", "a packet"
+    os._exit(0)
+
+class Orphan(zygote.Zygote):
+    def __init__(self):
+        self._pid = -1  # not the parent
+
+    def _harden(self, *_):
+        hardening.die_with_parent(self._pid)
+
+host.close()
+os.dup2(channel.fileno(), hardening.CHANNEL_FD)
+Orphan()._be_child(channel.fileno(), 1.0, 1 << 30)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_children_die_with_their_zygote(pool: Sandbox, task: Task) -> None:
     _start_waiting(pool, task, 2)
     pid = _zygote_pid(pool)
