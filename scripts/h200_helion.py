@@ -11,13 +11,15 @@ step may fail alone. What is written, as it comes:
 2. ``NAME.parquet``: a recording of each of RECORDED, or a part of its grid (a random sample) where
    ``--record-seconds`` were up first. The recording says which.
 3. ``searches.jsonl``: a line for each kernel and searcher: configurations measured, seconds, and
-   the configuration found. When a kernel's searches are done, ``final.jsonl`` gets a line with the
-   times of all their results, of Helion's default and of the reference, measured again in turns.
+   the configuration found; Helion's log of each search is beside it (``KERNEL-SEARCHER.csv``).
+   When a kernel's searches are done, ``final.jsonl`` gets a line with the times of all their
+   results, of Helion's default and of the reference, measured again in turns.
 
 ``--summary`` prints the comparison of what is there: for each searcher the geometric mean over the
 kernels of its time relative to LFBOTreeSearch at full effort, of seconds and of configurations.
 
-Every search has the same cap (``--search-seconds``, Helion's ``autotune_budget_seconds``), the same
+Every search has the same cap (``--search-seconds``, Helion's ``autotune_budget_seconds``), but for
+LFBOTreeSearch at full effort, which the others are compared with (``--baseline-seconds``); the same
 limit for compiling one configuration (``--compile-timeout``; Helion's own, 60 s, can hold up a
 batch beyond any cap), the same random seed, a cold cache, and the same machine. Searchers are
 Helion's own, written ``helion:NAME@EFFORT``, or ours, as for ``llamea-gpu run``, with
@@ -34,6 +36,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -75,6 +78,7 @@ SEARCHERS = (
 STEPS = ("rate", "record", "compare")
 ROUNDS = 15  # of measuring the results again, in turns
 _START_S = 60.0  # that a search may take beyond its cap: starting, the reference, the end
+_FINAL_S = 80.0  # for measuring the results again
 
 
 def main() -> None:
@@ -134,12 +138,15 @@ def compare_all(options: argparse.Namespace, end: float) -> None:
         for searcher in [*options.searchers, "final"]:
             if searcher != "final" and _searched(options.out, kernel, searcher):
                 continue
-            limit_s = options.search_seconds + _START_S
+            search_s = options.search_seconds
+            if searcher == BASELINE:
+                search_s = max(search_s, options.baseline_seconds)
+            limit_s = _FINAL_S if searcher == "final" else search_s + _START_S
             if _left_s(end) < limit_s + 10:
                 return
             command = [sys.executable, __file__, str(options.out), "--kernel", kernel]
             command += ["--shape", shape, "--searcher", searcher]
-            command += ["--search-seconds", str(options.search_seconds)]
+            command += ["--search-seconds", str(search_s)]
             command += ["--compile-timeout", str(options.compile_timeout)]
             with tempfile.TemporaryDirectory() as folder:
                 _run_one(options.out, kernel, searcher, command, Path(folder), limit_s)
@@ -195,6 +202,9 @@ def compare_kernel(options: argparse.Namespace) -> None:
     case.kernel.settings.autotune_compile_timeout = options.compile_timeout
     case.kernel.settings.autotune_random_seed = 0
     case.kernel.settings.autotune_log_level = 30
+    if options.searcher != "final":
+        log = re.sub(r"\W+", "_", options.searcher)
+        case.kernel.settings.autotune_log = str(options.out / f"{options.kernel}-{log}")
     bound = case.kernel.bind(case.arguments)
     if options.searcher == "final":
         found = measure_again(options.out, options.kernel, case, bound)
@@ -346,6 +356,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=2000, help="most of a recording's grid")
     parser.add_argument("--record-seconds", type=float, default=180, help="a recording")
     parser.add_argument("--search-seconds", type=float, default=60, help="a search")
+    parser.add_argument("--baseline-seconds", type=float, default=0, help="its search, if more")
     parser.add_argument(
         "--compile-timeout", type=int, default=15, help="seconds for one configuration, in a search"
     )

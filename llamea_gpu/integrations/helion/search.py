@@ -30,6 +30,11 @@ from llamea_gpu.integrations.helion.space import HelionSpace
 HELION_EVALUATIONS = {"quick": 150, "full": 500}
 HELION_MOST_IDLE_ASKS = 10_000
 HELION_PATIENT_BATCHES = 3  # may fail altogether before the compiler's error ends the search
+# What one configuration may compile for, in the first batch and after it: a share of a budget of
+# seconds, and never less than so many. A batch waits for its slowest, and those are hardly ever
+# good. The first holds what must work, in a process that is cold.
+HELION_COMPILE_SHARES = (1 / 6, 1 / 12)
+HELION_COMPILE_LEAST_S = (10.0, 2.0)
 HELION_FINALISTS = 8  # as many as Helion verifies at the end
 
 _benchmark_options = inspect.signature(PopulationBasedSearch.benchmark_population).parameters
@@ -220,12 +225,14 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
     def autotune(self, *, skip_cache: bool = False) -> Any:
         """As Helion's, with ``seconds`` as its wall-clock budget meanwhile."""
         before = self.settings.autotune_budget_seconds
+        compiling = self.settings.autotune_compile_timeout
         limits = [limit for limit in (before, self.seconds) if limit is not None]
         self.settings.autotune_budget_seconds = min(limits, default=None)
         try:
             return super().autotune(skip_cache=skip_cache)
         finally:
             self.settings.autotune_budget_seconds = before
+            self.settings.autotune_compile_timeout = compiling
 
     def by_effort(self) -> int:
         """First visits that Helion's effort would give."""
@@ -259,10 +266,18 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         options: dict[str, Any] = {"desc": f"Batch {batch}"}
         if "raise_if_no_viable_config" in _benchmark_options:  # from 1.5 on; before, it raises
             options["raise_if_no_viable_config"] = batch > HELION_PATIENT_BATCHES
+        self._limit_compilation(batch)
         if members:
             self.benchmark_population(members, **options)
         if batch == 1:  # where the user wants it; with the bounds of Helion's own searches
             self.set_adaptive_compile_timeout(members, min_seconds=30.0, quantile=0.9)
+
+    def _limit_compilation(self, batch: int) -> None:
+        settings, later = self.settings, batch > 1
+        if settings.autotune_budget_seconds is not None:
+            share_s = HELION_COMPILE_SHARES[later] * settings.autotune_budget_seconds
+            limit_s = round(max(share_s, HELION_COMPILE_LEAST_S[later]))
+            settings.autotune_compile_timeout = min(settings.autotune_compile_timeout, limit_s)
 
     def _autotune(self) -> Any:
         rng = np.random.default_rng(self.settings.autotune_random_seed % 2**64)

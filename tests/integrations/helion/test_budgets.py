@@ -78,6 +78,31 @@ def test_seconds_end_it_and_the_users_own_limit_stays(
     assert live[0].settings.autotune_budget_seconds == 50
 
 
+def test_a_budget_of_seconds_limits_each_compilation(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limits(own_s: int, **budget: float) -> list[int]:
+        found: list[int] = []
+
+        def run(evaluate: Any, space: Any, _rng: Any) -> None:
+            for _ in range(3):
+                evaluate(space.sample(5))
+
+        class Noting(FormulaProvider):
+            def on_batch(self) -> None:
+                found.append(live[0].settings.autotune_compile_timeout)
+
+        settings(live, monkeypatch, autotune_compile_timeout=own_s)
+        run_search(searching(live, run, **budget), Noting)
+        assert live[0].settings.autotune_compile_timeout == own_s
+        return found[:3]
+
+    assert limits(60, seconds=120) == [20, 10, 10]
+    assert limits(60, seconds=12) == [10, 2, 2]
+    assert limits(8, seconds=120) == [8, 8, 8]
+    assert limits(60, evaluations=40) == [60, 30, 30]  # Helion's own adaptive one
+
+
 def test_a_lucky_reading_does_not_win(live: Any) -> None:
     """The first reading of one configuration is far too good; Helion's second ones are right."""
 
