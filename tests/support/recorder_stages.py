@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -37,6 +38,7 @@ class FakeStage:
     seconds: float = 0.0
     refuses: str = ""
     start: str = "ok"
+    imports: str = ""
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Mapping[str, Any], Any]]:
@@ -45,6 +47,8 @@ class FakeStage:
         opened = any(line["kind"] == self.kind for line in trail(self.folder))
         if self.start == "crash" or (self.start == "crash-later" and opened):
             raise ValueError("no such library")
+        if self.imports:
+            importlib.import_module(self.imports)
         self.note("open", {})
         yield FACTS, self.handle
 

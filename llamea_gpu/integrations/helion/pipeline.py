@@ -22,13 +22,14 @@ from time import monotonic
 from typing import Any
 
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.integrations.helion.template import Template
 from llamea_gpu.integrations.helion.worker import Stage, Worker
 
 _MAX_ATTEMPTS = 2
 _MAX_FAILED_STARTS = 3  # in a row
 _MAX_CRASHES = 20  # of timing, in a row
 _LEAVE_S = 5.0
-_AHEAD = 2  # compiled configurations that may wait, for each compiling process
+_AHEAD = 8  # compiled configurations that may wait, for each compiling process
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +77,25 @@ class _Item:
 class _Pool:
     """The workers of one kind, with what replaces one of them."""
 
-    def __init__(self, stages: Sequence[Stage], folder: Path, name: str, start_s: float) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], folder: Path, name: str, start_s: float, template: Template
+    ) -> None:
         self._stages = stages
         self._start_s = start_s
+        self._template = template
         self._logs = [folder / f"{name}-{i}.log" for i in range(len(stages))]
         self.failed_starts = 0
         self.facts: dict[int, Mapping[str, Any]] = {}  # by the worker's place
-        self.workers = [Worker(s, log, start_s) for s, log in zip(stages, self._logs, strict=True)]
+        self.workers = [
+            Worker(stage, log, start_s, template)
+            for stage, log in zip(stages, self._logs, strict=True)
+        ]
 
     def replace(self, worker: Worker) -> None:
         """A new process in the place of one that is of no more use."""
         i = self.workers.index(worker)
         worker.stop()
-        self.workers[i] = Worker(self._stages[i], self._logs[i], self._start_s)
+        self.workers[i] = Worker(self._stages[i], self._logs[i], self._start_s, self._template)
 
     def dismiss(self) -> None:
         for worker in self.workers:
@@ -107,17 +114,24 @@ class Pipeline:
         timing: one stage for each timing process.
         folder: for the processes' logs.
         limits: after which they are killed.
+        preload: modules that the stages need, imported once for all processes.
     """
 
     def __init__(
-        self, compiling: Sequence[Stage], timing: Sequence[Stage], folder: Path, limits: Limits
+        self,
+        compiling: Sequence[Stage],
+        timing: Sequence[Stage],
+        folder: Path,
+        limits: Limits,
+        preload: Sequence[str] = (),
     ) -> None:
         self._limits = limits
-        self._timing = _Pool(timing, folder, "timing", limits.start_s)
+        self._template = Template(preload, folder / "template.log")
         try:
-            self._compiling = _Pool(compiling, folder, "compiling", limits.start_s)
+            self._timing = _Pool(timing, folder, "timing", limits.start_s, self._template)
+            self._compiling = _Pool(compiling, folder, "compiling", limits.start_s, self._template)
         except BaseException:
-            self._timing.stop()
+            self._template.stop()
             raise
         self._pending: deque[_Item] = deque()
         self._compiled: deque[_Item] = deque()
@@ -132,6 +146,7 @@ class Pipeline:
             pool.dismiss()
         for pool in self._pools():
             pool.stop()
+        self._template.stop()
 
     def facts(self) -> list[Mapping[str, Any]]:
         """What each timing stage reported, once all are open; waits for that.

@@ -36,7 +36,7 @@ from llamea_gpu.integrations.helion.grid import (
 )
 from llamea_gpu.integrations.helion.kernels import recording_name
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
-from llamea_gpu.integrations.helion.stages import CompileStage, TimingStage
+from llamea_gpu.integrations.helion.stages import PRELOAD, CompileStage, TimingStage
 from llamea_gpu.integrations.helion.static import FakeArguments
 from llamea_gpu.integrations.helion.worker import Stage
 from llamea_gpu.integrations.journal import Journal, open_journal
@@ -145,6 +145,7 @@ def record_kernel(
             output,
             settings,
             progress,
+            PRELOAD,
         )
 
 
@@ -188,8 +189,11 @@ def measure(
     output: Path,
     settings: RecordSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
+    preload: Sequence[str] = (),
 ) -> RecordOutcome:
     """Put the plan's points through both stages; see :func:`record_kernel`.
+
+    The stages' processes are forked from one that has imported ``preload``.
 
     The journal is removed once every point is recorded. Killed at any moment, the same call
     continues from it.
@@ -206,7 +210,7 @@ def measure(
         journal = stack.enter_context(
             open_journal(where, _identity(plan, settings, len(compiling)))
         )
-        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits))
+        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, preload))
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
         journal.append({"clocks": _clocks(plan)})

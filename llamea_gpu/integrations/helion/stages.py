@@ -15,6 +15,7 @@ they are launched.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from llamea_gpu.integrations.helion.compiling import (
 from llamea_gpu.integrations.helion.kernels import KernelCase, load_case
 from llamea_gpu.integrations.helion.static import FakeArguments, pretend_gpu
 from llamea_gpu.integrations.helion.worker import Handler, Result
+
+PRELOAD = ("torch", "triton", "helion")  # what takes long to import, and may be before a fork
 
 # Of the difference to what is expected, relative to the element plus the root mean square of all.
 TOLERANCE = {"float32": 1e-2, "float16": 1e-2, "bfloat16": 2e-2}
@@ -218,6 +221,7 @@ def set_caches(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
+    tempfile.tempdir = None  # it may have been looked up before
 
 
 def time_call(call: Callable[[], object]) -> dict[str, float]:

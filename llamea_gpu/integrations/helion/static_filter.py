@@ -16,7 +16,7 @@ from typing import Any
 
 from llamea_gpu.integrations.helion.grid import Slot, slots_of
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
-from llamea_gpu.integrations.helion.stages import set_caches
+from llamea_gpu.integrations.helion.stages import PRELOAD, set_caches
 from llamea_gpu.integrations.helion.static import StaticReport, pretend_gpu
 from llamea_gpu.integrations.helion.worker import Handler
 
@@ -96,7 +96,7 @@ def static_reports(
         stage = StaticStage(script, shape, gpu, Path(folder))
         limits = Limits(compile_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [_Pass()], Path(folder), limits) as pipeline:
+        with Pipeline([stage] * workers, [_Pass()], Path(folder), limits, PRELOAD) as pipeline:
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]

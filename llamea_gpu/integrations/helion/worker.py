@@ -1,8 +1,9 @@
 """A process that does one stage of recording, and its owner's handle on it.
 
-The process is a new interpreter (never a fork: CUDA does not survive one). It opens its stage once
-and then answers one task after another over a pipe. It dies with its owner, and is ended with all
-that it started (``ptxas``). What compilers print goes to a log file of which the end is kept.
+The process is forked from a template that has imported what it needs
+(:mod:`llamea_gpu.integrations.helion.template`). It opens its stage once and then answers one task
+after another over a pipe. It dies with its owner, and is ended with all that it started
+(``ptxas``). What compilers print goes to a log file of which the end is kept.
 
 It knows nothing of Helion: a stage is any picklable object that follows :class:`Stage`.
 """
@@ -10,11 +11,8 @@ It knows nothing of Helion: a stage is any picklable object that follows :class:
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -25,8 +23,8 @@ from time import monotonic
 from typing import Any, Protocol
 
 from llamea_gpu.errors import LlameaGpuError
+from llamea_gpu.integrations.helion.template import Template
 
-_PR_SET_PDEATHSIG = 1
 _LAST_WORDS = 600
 _LEAVE_S = 5.0
 
@@ -53,28 +51,18 @@ class Worker:
         facts: what its stage reported; None until it is open.
         task: what it is at; None when idle.
         deadline: of ``time.monotonic``, when it has taken too long.
-        pid: of the process; also of its group.
     """
 
-    def __init__(self, stage: Stage, log: Path, start_s: float) -> None:
+    def __init__(self, stage: Stage, log: Path, start_s: float, template: Template) -> None:
         self.connection, theirs = Pipe()
-        self._log = log
+        self._log, self._template = log, template
         self.facts: Mapping[str, Any] | None = None
         self.task: Any = None
         self.deadline = monotonic() + start_s
-        log.unlink(missing_ok=True)
-        with theirs, log.open("ab") as output:  # appending: it is cut to nothing now and then
-            self._process = subprocess.Popen(  # noqa: S603 - this module
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C is for the owner, which ends in order
-            )
-        self.pid = self._process.pid
+        log.write_bytes(b"")
+        with theirs:
+            self._number = template.fork(theirs, log)
         with contextlib.suppress(OSError):  # it has died, which reading from it will show
-            self.connection.send(sys.path)
             self.connection.send(stage)
 
     @property
@@ -110,18 +98,13 @@ class Worker:
 
     def stop(self, wait_s: float = 0.0) -> None:
         """End it, with all that it started, at the latest after ``wait_s``."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(wait_s)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        self._template.end(self._number, wait_s)
         self.connection.close()
 
     def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LEAVE_S)
-        code = self._process.returncode
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        code = self._template.end(self._number, _LEAVE_S)
+        how = "with its template" if code is None else f"exit status {code}"
+        how = f"signal {-code}" if code is not None and code < 0 else how
         text = self._log.read_text(errors="replace")[-_LAST_WORDS:]
         return f"the process ended ({how}): {' '.join(text.split())}"
 
@@ -129,7 +112,6 @@ class Worker:
 def serve(connection: Connection) -> None:
     """The worker's half: open the stage that comes over the connection, answer until it closes."""
     with contextlib.suppress(EOFError, OSError):  # the owner is gone
-        sys.path[:] = connection.recv()
         stage: Stage = connection.recv()
         try:
             with stage.opened() as (facts, handle):
@@ -140,15 +122,3 @@ def serve(connection: Connection) -> None:
                     connection.send(("done", dict(handle(task))))
         except LlameaGpuError as error:
             connection.send(("refused", str(error)))
-
-
-def _die_with(owner: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != owner:  # it died before this process could ask to be told
-        os._exit(1)
-
-
-if __name__ == "__main__":
-    _die_with(int(sys.argv[2]))
-    serve(Connection(int(sys.argv[1])))

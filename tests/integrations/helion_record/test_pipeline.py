@@ -139,6 +139,33 @@ def test_a_worker_killed_from_outside_is_replaced(tmp_path: Path, kind: str) -> 
     assert len(opened) == {"compile": 3, "time": 2}[kind]
 
 
+def test_what_is_slow_to_import_is_imported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imports = tmp_path / "imports"
+    (tmp_path / "slow_to_import.py").write_text(f"open({str(imports)!r}, 'a').write('once ')")
+    monkeypatch.syspath_prepend(tmp_path)
+    stages = [FakeStage("compile", tmp_path, imports="slow_to_import")] * 3
+    timing = [FakeStage("time", tmp_path, imports="slow_to_import")]
+    preload = ("slow_to_import", "no_such_module")
+    with Pipeline(stages, timing, tmp_path, LIMITS, preload) as pipeline:
+        assert len(list(pipeline.run(tasks(*[{}] * 9)))) == 9
+    assert imports.read_text() == "once "
+
+
+def test_a_template_killed_from_outside_is_replaced(tmp_path: Path) -> None:
+    stages = [FakeStage("compile", tmp_path, 0.05)] * 2
+    with Pipeline(stages, [FakeStage("time", tmp_path)], tmp_path, LIMITS) as pipeline:
+        outcomes = pipeline.run(tasks(*[{}] * 12))
+        found = [next(outcomes)]
+        first = pipeline._template._process.pid
+        os.kill(first, signal.SIGKILL)
+        found += outcomes
+        assert pipeline._template._process.pid != first
+    assert sorted(outcome.point for outcome in found) == list(range(12))
+    assert {outcome.status for outcome in found} == {"ok"}
+
+
 def test_nothing_survives_the_pipeline(tmp_path: Path) -> None:
     compiling = [FakeStage("compile", tmp_path)] * 2
     with Pipeline(compiling, [FakeStage("time", tmp_path)], tmp_path, LIMITS) as pipeline:
