@@ -1,7 +1,8 @@
 """A kernel's ConfigSpec as the optimizer contract's ``space``.
 
-What it does: maps value indices to Helion's flat configurations and back, with sampling as Helion
-samples, neighbours along each fragment's own order, and Helion's normalisation as repair.
+What it does: maps value indices to Helion's flat configurations and back, with samples around
+Helion's default and the seeds, neighbours along each fragment's own order, and Helion's
+normalisation as repair.
 
 What it does not do: list the configurations, of which there are some 1e15; evaluate any. With
 `llamea_gpu.integrations.helion.search` it is the runtime of an exported file: helion and numpy are
@@ -25,6 +26,7 @@ from helion.exc import InvalidConfig, NoConfigFound
 HELION_MOST_SAMPLED = 1024
 HELION_MOST_POOLED = 2048
 HELION_MOST_VALUES = 64  # of an integer's range
+HELION_NOTHING_NEAR = 16  # random configurations around the starts that were all known
 HELION_MOST_DRAWS = 4096  # of random configurations for a single valid one
 
 
@@ -84,9 +86,11 @@ class HelionSpace:
     # -- the contract -----------------------------------------------------------------------
 
     def sample(self, n: int) -> list[tuple[int, ...]]:
-        """``n`` distinct configurations as Helion draws them, at most 1,024.
+        """``n`` distinct configurations, at most 1,024.
 
-        The first ones of a run are Helion's default, the user's seeds and the compiler's.
+        The first ones of a run are Helion's default, the user's seeds and the compiler's. The
+        others are such a start with some parameters changed, at most half of them and mostly few,
+        to what Helion draws. Where all are random, most compile for long, run slowly or crash.
         """
         n = max(min(int(n), HELION_MOST_SAMPLED), 0)
         found = dict.fromkeys(self._unsampled[:n])
@@ -309,10 +313,20 @@ class HelionSpace:
                 if found is not None:
                     yield found
 
+    def _near_a_start(self, drawn: tuple[int, ...], far: bool) -> tuple[int, ...]:
+        """A start with some parameters of what was drawn: a log-uniform number, up to half."""
+        if not (self.starts and drawn):
+            return drawn
+        mixed = list(random.choice(self.starts))  # noqa: S311
+        most = len(drawn) if far else (len(drawn) + 1) // 2
+        for j in random.sample(range(len(drawn)), int((most + 1) ** random.random())):  # noqa: S311
+            mixed[j] = drawn[j]
+        return tuple(mixed)
+
     def _filled(self, found: dict[tuple[int, ...], None], n: int) -> list[tuple[int, ...]]:
         """``found`` with random configurations up to ``n``; fewer where they are hard to find.
 
-        Half are drawn as Helion's backend advises, half uniformly, as in Helion's own searches.
+        Half of the values are drawn as Helion's backend advises, half uniformly.
         """
         found, generation, draws, last_new = dict(found), self._config_gen, 0, 0
         patience = min(8 * n + 64, HELION_MOST_DRAWS // 4)
@@ -322,7 +336,8 @@ class HelionSpace:
             while len(found) < n and draws - last_new < (patience if found else HELION_MOST_DRAWS):
                 draw = generation.random_flat if draws % 2 else generation.biased_random_flat
                 draws += 1
-                config = self.canonical(self._nearest(draw()))
+                far = draws - last_new > HELION_NOTHING_NEAR
+                config = self.canonical(self._near_a_start(self._nearest(draw()), far))
                 if config is not None and config not in found:
                     found[config], last_new = None, draws
         finally:

@@ -96,7 +96,7 @@ def static_reports(
         stage = StaticStage(script, shape, gpu, Path(folder))
         limits = Limits(compile_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [_Pass()], Path(folder), limits, PRELOAD) as pipeline:
+        with Pipeline([stage] * workers, [NoTiming()], Path(folder), limits, PRELOAD) as pipeline:
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]
@@ -129,8 +129,8 @@ class StaticStage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """Nothing to time."""
+class NoTiming:
+    """The second stage where nothing is timed."""
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
