@@ -26,6 +26,7 @@ from llamea_gpu.integrations.helion.space import HelionSpace
 from llamea_gpu.integrations.helion.stages import PRELOAD, CompileStage
 from llamea_gpu.integrations.helion.static import pretend_gpu
 from llamea_gpu.integrations.helion.static_filter import NoTiming
+from llamea_gpu.integrations.helion.template import Template
 
 KERNELS = ("matmul", "attention", "layer_norm", "rope", "chunk_scan", "grouped_matmul")
 
@@ -69,7 +70,8 @@ def compiled(
         limits = Limits(compile_s=options.compile_timeout)
         tasks = [Task(i, config) for i, config in enumerate(configs)]
         stages = [stage] * options.workers
-        with Pipeline(stages, [NoTiming()], Path(folder), limits, PRELOAD) as pipeline:
+        template = Template(PRELOAD, Path(folder) / "template.log")
+        with Pipeline(stages, [NoTiming()], Path(folder), limits, template) as pipeline:
             return [
                 {"status": outcome.status, "compile_s": outcome.compile_s}
                 for outcome in pipeline.run(tasks)

@@ -114,7 +114,8 @@ class Pipeline:
         timing: one stage for each timing process.
         folder: for the processes' logs.
         limits: after which they are killed.
-        preload: modules that the stages need, imported once for all processes.
+        template: what the processes are forked from; it is ended with them. Default: one that has
+            imported nothing.
     """
 
     def __init__(
@@ -123,10 +124,10 @@ class Pipeline:
         timing: Sequence[Stage],
         folder: Path,
         limits: Limits,
-        preload: Sequence[str] = (),
+        template: Template | None = None,
     ) -> None:
         self._limits = limits
-        self._template = Template(preload, folder / "template.log")
+        self._template = template or Template((), folder / "template.log")
         try:
             self._timing = _Pool(timing, folder, "timing", limits.start_s, self._template)
             self._compiling = _Pool(compiling, folder, "compiling", limits.start_s, self._template)

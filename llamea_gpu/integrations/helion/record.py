@@ -38,6 +38,7 @@ from llamea_gpu.integrations.helion.kernels import recording_name
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
 from llamea_gpu.integrations.helion.stages import PRELOAD, CompileStage, TimingStage
 from llamea_gpu.integrations.helion.static import FakeArguments
+from llamea_gpu.integrations.helion.template import Template
 from llamea_gpu.integrations.helion.worker import Stage
 from llamea_gpu.integrations.journal import Journal, open_journal
 from llamea_gpu.integrations.nvidia import gpu_facts
@@ -131,21 +132,22 @@ def record_kernel(
         RecordingError: no GPU or one at which another recorder is, a script, grid or journal that
             does not fit, a default configuration that is wrong, or measuring that does not start.
     """
-    devices = _chosen_devices(settings)
-    compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
-    plan = plan_recording(script, settings)
-    with (
-        devices_held(devices),
-        tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as folder,
-    ):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
+        # It imports what the stages need while this process does the same.
+        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+        devices = _chosen_devices(settings)
+        compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
+        plan = plan_recording(script, settings)
+        stack.enter_context(devices_held(devices))
         return measure(
             plan,
-            [CompileStage(script, settings.shape, Path(folder))] * compilers,
-            [TimingStage(script, settings.shape, Path(folder), device) for device in devices],
+            [CompileStage(script, settings.shape, folder)] * compilers,
+            [TimingStage(script, settings.shape, folder, device) for device in devices],
             output,
             settings,
             progress,
-            PRELOAD,
+            template,
         )
 
 
@@ -189,11 +191,9 @@ def measure(
     output: Path,
     settings: RecordSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
-    preload: Sequence[str] = (),
+    template: Template | None = None,
 ) -> RecordOutcome:
     """Put the plan's points through both stages; see :func:`record_kernel`.
-
-    The stages' processes are forked from one that has imported ``preload``.
 
     The journal is removed once every point is recorded. Killed at any moment, the same call
     continues from it.
@@ -210,7 +210,7 @@ def measure(
         journal = stack.enter_context(
             open_journal(where, _identity(plan, settings, len(compiling)))
         )
-        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, preload))
+        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, template))
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
         journal.append({"clocks": _clocks(plan)})

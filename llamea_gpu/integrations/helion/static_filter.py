@@ -18,6 +18,7 @@ from llamea_gpu.integrations.helion.grid import Slot, slots_of
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
 from llamea_gpu.integrations.helion.stages import PRELOAD, set_caches
 from llamea_gpu.integrations.helion.static import StaticReport, pretend_gpu
+from llamea_gpu.integrations.helion.template import Template
 from llamea_gpu.integrations.helion.worker import Handler
 
 
@@ -94,9 +95,10 @@ def static_reports(
     reports: dict[int, StaticReport] = {}
     with tempfile.TemporaryDirectory(prefix="llamea-gpu-static-") as folder:
         stage = StaticStage(script, shape, gpu, Path(folder))
+        template = Template(PRELOAD, Path(folder) / "template.log")
         limits = Limits(compile_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [NoTiming()], Path(folder), limits, PRELOAD) as pipeline:
+        with Pipeline([stage] * workers, [NoTiming()], Path(folder), limits, template) as pipeline:
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]
@@ -134,6 +136,7 @@ class NoTiming:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
+        """See :class:`llamea_gpu.integrations.helion.worker.Stage`."""
         yield {}, lambda _: {"status": "ok"}
 
 

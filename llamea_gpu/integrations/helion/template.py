@@ -27,7 +27,7 @@ _POLL_S = 0.005
 
 
 class Template:
-    """The owner's handle.
+    """The owner's handle. A context manager: leaving it ends the process and its forks.
 
     Args:
         modules: to import; one that is not there is left to the workers to complain of.
@@ -38,6 +38,12 @@ class Template:
         self._modules, self._log = list(modules), log
         self._last = 0
         self._start()
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def fork(self, connection: Connection, log: Path) -> int:
         """Have a worker serve ``connection``, with its output in ``log``; returns its number.

@@ -15,6 +15,7 @@ from support.recorder_stages import FakeStage, trail
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.integrations.helion.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.integrations.helion.template import Template
 
 LIMITS = Limits(compile_s=2.0, timing_s=2.0, start_s=60.0)
 
@@ -147,8 +148,8 @@ def test_what_is_slow_to_import_is_imported_once(
     monkeypatch.syspath_prepend(tmp_path)
     stages = [FakeStage("compile", tmp_path, imports="slow_to_import")] * 3
     timing = [FakeStage("time", tmp_path, imports="slow_to_import")]
-    preload = ("slow_to_import", "no_such_module")
-    with Pipeline(stages, timing, tmp_path, LIMITS, preload) as pipeline:
+    template = Template(("slow_to_import", "no_such_module"), tmp_path / "template.log")
+    with Pipeline(stages, timing, tmp_path, LIMITS, template) as pipeline:
         assert len(list(pipeline.run(tasks(*[{}] * 9)))) == 9
     assert imports.read_text() == "once "
 
