@@ -90,7 +90,8 @@ class HelionSpace:
 
         The first ones of a run are Helion's default, the user's seeds and the compiler's. The
         others are such a start with some parameters changed, at most half of them and mostly few,
-        to what Helion draws. Where all are random, most compile for long, run slowly or crash.
+        to what Helion draws. Where all are random, hardly any is near the default's time, and some
+        crash.
         """
         n = max(min(int(n), HELION_MOST_SAMPLED), 0)
         found = dict.fromkeys(self._unsampled[:n])

@@ -98,7 +98,7 @@ def static_reports(
         template = Template(PRELOAD, Path(folder) / "template.log")
         limits = Limits(compile_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [NoTiming()], Path(folder), limits, template) as pipeline:
+        with Pipeline([stage] * workers, [_NoTiming()], Path(folder), limits, template) as pipeline:
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]
@@ -131,7 +131,7 @@ class StaticStage:
 
 
 @dataclass(frozen=True, slots=True)
-class NoTiming:
+class _NoTiming:
     """The second stage where nothing is timed."""
 
     @contextmanager
