@@ -8,9 +8,10 @@ foretell time and failure of any other configuration, so that a search with Heli
 run without a GPU. What they foretell beyond the readings is interpolation: it compares ways of
 sampling, and says nothing about how fast a kernel can be.
 
-Each searcher runs with samples drawn as ``HelionSpace.sample`` does (some parameters of a start
-changed) and drawn throughout, as Helion draws its random ones. A line for each run: the best time
-so far, relative to the best reading, after 30, 60, 100 and 150 configurations.
+Searchers are written as for ``h200_helion.py``. One of ours runs with samples drawn as
+``HelionSpace.sample`` does (some parameters of a start changed) and drawn throughout, as Helion
+draws its random ones. A line for each run: the best time so far, relative to the best reading,
+after 30, 60, 100 and 150 configurations. ``--summary`` prints geometric means of what is there.
 """
 
 # Besides llamea_gpu (numpy, scipy, scikit-learn, …) this needs helion, torch and triton.
@@ -24,6 +25,7 @@ import gzip
 import json
 import math
 import os
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,19 +33,23 @@ from unittest import mock
 
 import helion
 import numpy as np
+from h200_helion import make_search
 from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 from sklearn.ensemble import ExtraTreesRegressor
 
-from llamea_gpu.integrations.helion.kernels import find_script
-from llamea_gpu.integrations.helion.live import search_class
+from llamea_gpu.integrations.helion.kernels import KernelCase, find_script
 from llamea_gpu.integrations.helion.space import HelionSpace
 from llamea_gpu.integrations.helion.static import pretend_gpu
-from llamea_gpu.integrations.optimizer import load_optimizer
 
 ROOT = Path(__file__).resolve().parents[1]
 READINGS = ROOT / "docs" / "results" / "logs" / "helion_h200_readings.csv.gz"
 KERNELS = ("matmul", "attention", "layer_norm", "rope", "chunk_scan", "grouped_matmul")
-SEARCHERS = ("conditioned_local_search", "growing_foresight")
+SEARCHERS = (
+    "conditioned_local_search@150",
+    "growing_foresight@150",
+    "helion:LFBOTreeSearch@quick",
+    "helion:PatternSearch@quick",
+)
 AFTER = (30, 60, 100, 150)
 QUIET = {"HELION_AUTOTUNE_PROGRESS_BAR": "0", "HELION_SKIP_CACHE": "1"}
 SETTINGS = {"autotune_effort": "quick", "autotune_log_level": 40}
@@ -111,6 +117,9 @@ class ModelProvider(BenchmarkProvider):
 
 def main() -> None:
     options = _options()
+    if options.summary:
+        print(summary(options.out))
+        return
     for kernel in options.kernels:
         with pretend_gpu("H200") as gpu, mock.patch.dict(os.environ, QUIET):
             case = gpu.load_case(find_script(kernel), "medium")
@@ -121,24 +130,44 @@ def main() -> None:
             for searcher in options.searchers:
                 for seed in range(options.seeds):
                     bound.settings.autotune_random_seed = seed + 1
-                    for samples in ("around the starts", "throughout"):
+                    for samples in _draw if "helion:" not in searcher else ("its own",):
                         line = {"kernel": kernel, "searcher": searcher, "seed": seed + 1}
                         line["samples"] = samples
-                        line |= search(bound, case.arguments, searcher, samples, model)
+                        line |= search(bound, case, searcher, samples, model)
                         print(json.dumps(line), flush=True)
                         with options.out.open("a") as file:
                             file.write(json.dumps(line) + "\n")
 
 
-def search(bound: Any, arguments: Any, searcher: str, samples: str, model: Model) -> dict[str, Any]:
+def search(
+    bound: Any, case: KernelCase, searcher: str, samples: str, model: Model
+) -> dict[str, Any]:
     """Best times so far, relative to the best reading, and how many configurations failed."""
-    made = search_class(load_optimizer(searcher))(bound, arguments, evaluations=AFTER[-1])
+    made = make_search(searcher, bound, case)
     made._benchmark_provider_cls = type("Provider", (ModelProvider,), {"model": model})
-    with mock.patch.object(HelionSpace, "_near_a_start", _draw[samples]):
+    with mock.patch.object(HelionSpace, "_near_a_start", _draw.get(samples)):
         made.autotune(skip_cache=True)
-    times = made.benchmark_provider.times
+    times = made.benchmark_provider.times[: AFTER[-1]]
     best = {f"after {n}": round(min(times[:n]) / model.best_ms, 4) for n in AFTER}
     return {**best, "failing": sum(map(math.isinf, times))}
+
+
+def summary(out: Path) -> str:
+    """As Markdown: geometric means over kernels and seeds."""
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in map(json.loads, out.read_text().splitlines()):
+        runs[line["searcher"], line["samples"]].append(line)
+    heads = [f"after {n}" for n in AFTER]
+    rows = ["| searcher | samples | runs | " + " | ".join(heads) + " | failing |"]
+    rows.append("| --- " * (len(heads) + 4) + "|")
+    for (searcher, samples), lines in runs.items():
+        means = [math.exp(np.mean([math.log(line[head]) for line in lines])) for head in heads]
+        failing = np.mean([line["failing"] for line in lines]) / AFTER[-1]
+        cells = [f"{mean:.3f}" for mean in means]
+        rows.append(
+            f"| {searcher} | {samples} | {len(lines)} | {' | '.join(cells)} | {failing:.0%} |"
+        )
+    return "\n".join(rows)
 
 
 _draw = {
@@ -163,7 +192,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="JSON lines are appended to it")
     parser.add_argument("--kernels", nargs="+", default=KERNELS)
     parser.add_argument("--searchers", nargs="+", default=SEARCHERS)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--summary", action="store_true", help="print what is there")
     return parser.parse_args()
 
 
