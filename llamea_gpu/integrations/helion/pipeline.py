@@ -29,7 +29,7 @@ _MAX_ATTEMPTS = 2
 _MAX_FAILED_STARTS = 3  # in a row
 _MAX_CRASHES = 20  # of timing, in a row
 _LEAVE_S = 5.0
-_AHEAD = 8  # compiled configurations that may wait, for each compiling process
+_AHEAD = 4  # compiled configurations that may wait, for each compiling process
 
 
 @dataclass(frozen=True, slots=True)

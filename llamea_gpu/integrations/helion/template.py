@@ -126,12 +126,12 @@ def _fork(control: Connection, log: str) -> int:
     status = 1
     try:
         os.setsid()
-        die_with(template)
+        _die_with(template)
         control.close()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, sys.stdout.fileno())
         os.dup2(output, sys.stderr.fileno())
-        from llamea_gpu.integrations.helion.worker import serve
+        from llamea_gpu.integrations.helion.worker import serve  # which needs this module
 
         serve(Connection(descriptor))
         status = 0
@@ -158,7 +158,7 @@ def _end(pid: int, wait_s: float) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def die_with(owner: int) -> None:
+def _die_with(owner: int) -> None:
     """Have this process killed when ``owner``, its parent, ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -167,5 +167,5 @@ def die_with(owner: int) -> None:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[2]))
+    _die_with(int(sys.argv[2]))
     main(Connection(int(sys.argv[1])))
