@@ -43,6 +43,7 @@ class FakeStage:
     @contextmanager
     def opened(self) -> Iterator[tuple[Mapping[str, Any], Any]]:
         if self.refuses:
+            time.sleep(self.seconds)
             raise RecordingError(self.refuses)
         opened = any(line["kind"] == self.kind for line in trail(self.folder))
         if self.start == "crash" or (self.start == "crash-later" and opened):

@@ -213,13 +213,14 @@ def measure(
         pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, template))
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
+        before = tracker.done
         journal.append({"clocks": _clocks(plan)})
         try:
             for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
                 journal.append(_entry(outcome))
                 tracker.add(outcome)
         except RecordingError:
-            if not tracker.done:
+            if not (before or tracker.timed):
                 where.unlink()  # nothing to go on with, and the mended kernel will be another
             raise
         complete = tracker.done == plan.grid.size

@@ -15,7 +15,6 @@ they are launched.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -221,7 +220,6 @@ def set_caches(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
-    tempfile.tempdir = None  # it may have been looked up before
 
 
 def time_call(call: Callable[[], object]) -> dict[str, float]:

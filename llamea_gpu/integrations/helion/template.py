@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
@@ -131,6 +132,7 @@ def _fork(control: Connection, log: str) -> int:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, sys.stdout.fileno())
         os.dup2(output, sys.stderr.fileno())
+        tempfile.tempdir = None  # to be looked up again: a stage may set TMPDIR
         from llamea_gpu.integrations.helion.worker import serve  # which needs this module
 
         serve(Connection(descriptor))

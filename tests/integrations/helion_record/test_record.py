@@ -211,7 +211,8 @@ def test_one_recorder_at_a_time_is_at_a_gpu(
 
 def test_a_start_that_fails_leaves_no_journal_to_a_mended_kernel(tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
-    wrong = FakeStage("time", tmp_path, refuses="the default configuration is wrong")
+    # Late: some configurations have failed to compile by then.
+    wrong = FakeStage("time", tmp_path, 0.5, refuses="the default configuration is wrong")
     with pytest.raises(RecordingError, match="is wrong"):
         measure(PLAN, [FakeStage("compile", tmp_path)], [wrong], output, RecordSettings())
     assert not journal_path(output).exists()
