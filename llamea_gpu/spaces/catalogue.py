@@ -16,6 +16,7 @@ from pathlib import Path
 from llamea_gpu import toml
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.parts import random_part
 from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.recording import Recording
 
@@ -62,7 +63,8 @@ def list_spaces(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
 def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
     """Load a recording by name, or from a path to any importable file.
 
-    A ``T1.json`` beside a JSON file is used with it. Import warnings become Python warnings.
+    ``SPEC~K`` is the K-th random part of what ``SPEC`` names (`llamea_gpu.spaces.parts`). A
+    ``T1.json`` beside a JSON file is used with it. Import warnings become Python warnings.
 
     Raises:
         UnknownSpaceError: nothing answers to ``spec``; names close matches.
@@ -73,27 +75,35 @@ def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
         exists = path.exists() and not path.is_dir()
     except (OSError, ValueError):  # too long for a path, or with a NUL character
         exists = False
-    return load_file(path if exists else _find(spec, search_path).path)
+    if exists:
+        return load_file(path)
+    whole, part = _split_part(spec)
+    if part is not None:
+        return random_part(load_space(whole, search_path), part)
+    return load_file(_find(spec, search_path).path)
 
 
 def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
     """Load several recordings; a split's name ("train") stands for all that it holds.
+
+    ``train~K`` stands for the K-th random part of each.
 
     Raises:
         UnknownSpaceError: nothing answers to a spec, a split is empty, or a recording comes twice.
     """
     names: list[str] = []
     for spec in specs:
-        if spec not in SPLITS:
+        split, part = _split_part(spec)
+        if split not in SPLITS:
             names.append(spec)
             continue
-        held = [entry.name for entry in list_spaces(search_path) if entry.split == spec]
+        held = [entry.name for entry in list_spaces(search_path) if entry.split == split]
         if not held:
             raise UnknownSpaceError(
-                f"a split must hold spaces, but no space is in {quoted(spec)}: 'spaces list' "
+                f"a split must hold spaces, but no space is in {quoted(split)}: 'spaces list' "
                 f"shows the splits; name spaces one by one instead"
             )
-        names += held
+        names += held if part is None else [f"{name}~{part}" for name in held]
     recordings = [load_space(name, search_path) for name in names]
     found = [recording.info.name for recording in recordings]
     if not found or len(set(found)) < len(found):
@@ -120,6 +130,14 @@ def search_path_from_environment() -> tuple[Path, ...]:
     """Folders of ``LLAMEA_GPU_SPACES``, separated as in PATH."""
     listed = os.environ.get("LLAMEA_GPU_SPACES", "")
     return tuple(Path(part).expanduser() for part in listed.split(os.pathsep) if part)
+
+
+def _split_part(spec: str) -> tuple[str, int | None]:
+    """``NAME~K`` as its name and the part's number; None where there is none."""
+    whole, tilde, number = spec.rpartition("~")
+    if tilde and number.isascii() and number.isdigit() and len(number) < 10:
+        return whole, int(number)
+    return spec, None
 
 
 def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
