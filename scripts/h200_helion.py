@@ -133,6 +133,8 @@ def record_all(options: argparse.Namespace, end: float) -> None:
 def compare_all(options: argparse.Namespace, end: float) -> None:
     """Step 3: a process for each search, so that what one breaks is not the others' business."""
     for kernel, shape in COMPARED:
+        if kernel not in options.kernels:
+            continue
         if any(line["kernel"] == kernel for line in _lines(options.out / "final.jsonl")):
             continue
         for searcher in [*options.searchers, "final"]:
@@ -361,6 +363,7 @@ def _options() -> argparse.Namespace:
         "--compile-timeout", type=int, default=15, help="seconds for one configuration, in a search"
     )
     parser.add_argument("--searchers", nargs="+", default=SEARCHERS)
+    parser.add_argument("--kernels", nargs="+", default=[name for name, _ in COMPARED])
     parser.add_argument("--summary", action="store_true", help="print the comparison")
     parser.add_argument("--kernel", default="", help=argparse.SUPPRESS)
     parser.add_argument("--shape", default="medium", help=argparse.SUPPRESS)

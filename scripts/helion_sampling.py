@@ -9,9 +9,10 @@ run without a GPU. What they foretell beyond the readings is interpolation: it c
 sampling, and says nothing about how fast a kernel can be.
 
 Searchers are written as for ``h200_helion.py``. One of ours runs with samples drawn as
-``HelionSpace.sample`` does (some parameters of a start changed) and drawn throughout, as Helion
-draws its random ones. A line for each run: the best time so far, relative to the best reading,
-after 30, 60, 100 and 150 configurations. ``--summary`` prints geometric means of what is there.
+``HelionSpace.sample`` does (one of the best with some parameters changed, often by a step), around
+any start with any values, and throughout, as Helion draws its random ones. A line for each run: the
+best time so far, relative to the best reading, after 30, 60, 100 and 150 configurations.
+``--summary`` prints geometric means of what is there.
 """
 
 # Besides llamea_gpu (numpy, scipy, scikit-learn, …) this needs helion, torch and triton.
@@ -25,6 +26,7 @@ import gzip
 import json
 import math
 import os
+import random
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -145,7 +147,7 @@ def search(
     """Best times so far, relative to the best reading, and how many configurations failed."""
     made = make_search(searcher, bound, case)
     made._benchmark_provider_cls = type("Provider", (ModelProvider,), {"model": model})
-    with mock.patch.object(HelionSpace, "_near_a_start", _draw.get(samples)):
+    with mock.patch.object(HelionSpace, "_near_a_leader", _draw.get(samples)):
         made.autotune(skip_cache=True)
     times = made.benchmark_provider.times[: AFTER[-1]]
     best = {f"after {n}": round(min(times[:n]) / model.best_ms, 4) for n in AFTER}
@@ -170,8 +172,20 @@ def summary(out: Path) -> str:
     return "\n".join(rows)
 
 
+def _around_the_starts(space: HelionSpace, drawn: tuple[int, ...], far: bool) -> tuple[int, ...]:
+    """As samples were drawn once: any start, any value."""
+    if not (space.starts and drawn):
+        return drawn
+    mixed = list(random.choice(space.starts))
+    most = len(drawn) if far else (len(drawn) + 1) // 2
+    for j in random.sample(range(len(drawn)), int((most + 1) ** random.random())):
+        mixed[j] = drawn[j]
+    return tuple(mixed)
+
+
 _draw = {
-    "around the starts": HelionSpace._near_a_start,
+    "around the best": HelionSpace._near_a_leader,
+    "around the starts": _around_the_starts,
     "throughout": lambda _space, drawn, _far: drawn,
 }
 

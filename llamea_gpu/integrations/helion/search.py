@@ -54,8 +54,8 @@ class HelionBudgetExhausted(BaseException):
 class HelionEvaluate:
     """The optimizer contract's ``evaluate`` over Helion's benchmarking.
 
-    The first batch of a run is measured together with Helion's default, the user's seeds and the
-    compiler's: a search ends with nothing worse than those.
+    Helion's default, the user's seeds and the compiler's are measured before the optimizer begins:
+    a search ends with nothing worse than those.
     """
 
     def __init__(self, search: HelionSearch, space: HelionSpace) -> None:
@@ -105,15 +105,13 @@ class HelionEvaluate:
                 raise
         return [self.costs[config] for config in asked]
 
-    def measure(self, fresh: Sequence[tuple[int, ...]] = ()) -> None:
+    def measure(self, fresh: Sequence[tuple[int, ...]]) -> None:
         """Benchmark new configurations, and then again those that come close to the best.
 
         Raises:
             HelionBudgetExhausted: there was room for some of them only, or for none.
         """
         search = self.search
-        if not self.costs:
-            fresh = list(dict.fromkeys([*self.space.starts, *fresh]))
         self._refuse_when_late()
         room = len(fresh)
         if search.evaluations is not None:
@@ -313,13 +311,17 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         np.random.seed(self.settings.autotune_random_seed % 2**32)  # noqa: NPY002
         # Threads that wait for one another burn time, and their number changes the last digits.
         self._one_thread = threadpool_limits(1, user_api="blas")
+        given = 0
         try:
+            if space.starts:  # first, so that `sample` and `pool` draw around the best of them
+                evaluate(space.starts)
+                given = len(evaluate.costs)
             if space.names:
                 self.optimizer(evaluate, space, rng)
         except HelionBudgetExhausted:
             pass
         except Exception:
-            if evaluate.fault is not None or not self.population:
+            if evaluate.fault is not None or len(evaluate.costs) == given:
                 raise
             self.log.warning(
                 f"{type(self).__name__} failed; going on with the best so far", exc_info=True
@@ -329,9 +331,6 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             np.random.set_state(state)  # noqa: NPY002
         if evaluate.fault is not None and not isinstance(evaluate.fault, HelionBudgetExhausted):
             raise evaluate.fault
-        if not evaluate.costs:  # the optimizer has asked for nothing
-            with contextlib.suppress(HelionBudgetExhausted):
-                evaluate.measure()
         if not self.population:
             why = getattr(self.benchmark_provider, "take_no_viable_config_error", lambda: None)()
             raise why or NoConfigFound

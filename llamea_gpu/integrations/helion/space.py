@@ -89,9 +89,9 @@ class HelionSpace:
         """``n`` distinct configurations, at most 1,024.
 
         The first ones of a run are Helion's default, the user's seeds and the compiler's. The
-        others are such a start with some parameters changed, at most half of them and mostly few,
-        to what Helion draws. Where all are random, hardly any is near the default's time, and some
-        crash.
+        others are one of these, or of the best so far, with some parameters changed, at most half
+        of them and mostly few. Where all are random, hardly any is near the default's time, and
+        some crash.
         """
         n = max(min(int(n), HELION_MOST_SAMPLED), 0)
         found = dict.fromkeys(self._unsampled[:n])
@@ -314,14 +314,23 @@ class HelionSpace:
                 if found is not None:
                     yield found
 
-    def _near_a_start(self, drawn: tuple[int, ...], far: bool) -> tuple[int, ...]:
-        """A start with some parameters of what was drawn: a log-uniform number, up to half."""
-        if not (self.starts and drawn):
+    def _near_a_leader(self, drawn: tuple[int, ...], far: bool) -> tuple[int, ...]:
+        """One of the best with some parameters changed: a log-uniform number, up to half of them.
+
+        Half of those that have an order move to the value beside, the others to what was drawn. The
+        starts count as the last of the best; ranks are log-uniform, too.
+        """
+        known = list(dict.fromkeys([*self.leaders, *self.starts]))
+        if not (known and drawn):
             return drawn
-        mixed = list(random.choice(self.starts))  # noqa: S311
+        mixed = list(known[_helion_log_uniform(len(known)) - 1])
         most = len(drawn) if far else (len(drawn) + 1) // 2
-        for j in random.sample(range(len(drawn)), int((most + 1) ** random.random())):  # noqa: S311
-            mixed[j] = drawn[j]
+        for j in random.sample(range(len(drawn)), _helion_log_uniform(most)):
+            beside = mixed[j] + random.choice((-1, 1))  # noqa: S311
+            if self.ordinal[j] and 0 <= beside < self.cardinalities[j] and random.random() < 0.5:  # noqa: S311
+                mixed[j] = beside
+            else:
+                mixed[j] = drawn[j]
         return tuple(mixed)
 
     def _filled(self, found: dict[tuple[int, ...], None], n: int) -> list[tuple[int, ...]]:
@@ -330,6 +339,7 @@ class HelionSpace:
         Half of the values are drawn as Helion's backend advises, half uniformly.
         """
         found, generation, draws, last_new = dict(found), self._config_gen, 0, 0
+        starts = set(self.starts)  # they have had their turn
         patience = min(8 * n + 64, HELION_MOST_DRAWS // 4)
         state = random.getstate()  # Helion draws from it
         random.seed(int(self._rng.integers(1 << 62)))
@@ -338,12 +348,17 @@ class HelionSpace:
                 draw = generation.random_flat if draws % 2 else generation.biased_random_flat
                 draws += 1
                 far = draws - last_new > HELION_NOTHING_NEAR
-                config = self.canonical(self._near_a_start(self._nearest(draw()), far))
-                if config is not None and config not in found:
+                config = self.canonical(self._near_a_leader(self._nearest(draw()), far))
+                if config is not None and config not in found and config not in starts:
                     found[config], last_new = None, draws
         finally:
             random.setstate(state)
         return list(found)[:n]
+
+
+def _helion_log_uniform(most: int) -> int:
+    """1 to ``most``, the small ones more often."""
+    return int((most + 1) ** random.random())  # noqa: S311
 
 
 def _helion_keeping(config_gen: Any) -> Any:
