@@ -1,4 +1,4 @@
-"""Record the four CUDA kernels and tune a live one, in one call on a machine with an NVIDIA GPU.
+"""Record the CUDA kernels and tune a live one, in one call on a machine with an NVIDIA GPU.
 
     PYTHONPATH=. python scripts/h200_kernel_tuner.py OUT --seconds 560 --compilers 8
     PYTHONPATH=. python scripts/h200_kernel_tuner.py OUT2 --steps record --continue-from OUT
@@ -51,7 +51,7 @@ from llamea_gpu.spaces.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "tuning_spaces" / "kernels" / "kernel_tuner"
-NAMES = ("matmul", "convolution", "stencil", "reduction")
+NAMES = ("matmul", "convolution", "stencil", "reduction", "nbody", "transpose", "row_norm")
 TUNED = "convolution"
 WAYS = ("genetic_algorithm of Kernel Tuner", "strategy", "exported file")
 REMEASURED_ROUNDS = 5

@@ -30,14 +30,20 @@ SIZES: dict[str, dict[str, int]] = {
     "convolution": {"width": 150, "height": 70},
     "stencil": {"width": 256, "height": 64, "depth": 192},
     "reduction": {"rows": 64, "columns": 4096},
+    "nbody": {"count": 4096},
+    "transpose": {"rows": 256, "columns": 512},
+    "row_norm": {"rows": 32},
 }
 
 
 def sizes(name: str, configuration: dict[str, Any]) -> dict[str, int]:
     """Problem sizes that the configuration divides."""
+    c = configuration
+    if name == "nbody":
+        bodies = c["block_size_x"] * c["bodies_per_thread"]
+        return {"count": max(1024, 2 * bodies, c["split"] * c["tile"])}
     if name != "stencil":
         return SIZES[name]
-    c = configuration
     return {
         "width": max(64, c["block_size_x"] * c["tile_x"]),
         "height": max(16, c["block_size_y"] * c["tile_y"]),

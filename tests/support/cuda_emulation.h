@@ -8,6 +8,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
@@ -54,6 +55,16 @@ static void enter() {
 }
 
 static int lane_of_block() { return static_cast<int>(current - fibers.data()); }
+
+// What another thread of the warp gives for `value`; only whole warps shuffle here.
+static float taken_from(unsigned mask, float value, int thread) {
+    if (mask != 0xffffffffu) std::abort();
+    exchanged[lane_of_block()] = value;
+    wait(at_warp_barrier);
+    const float other = exchanged[thread];
+    wait(at_warp_barrier);
+    return other;
+}
 
 // Let all threads of a block run to their ends. order: 0 ascending, 1 descending, else shuffled.
 // False: some threads wait at a barrier that others never reach.
@@ -116,6 +127,8 @@ static inline void __syncthreads() { emulation::wait(emulation::at_block_barrier
 
 template <typename T> static inline T __ldg(const T *at) { return *at; }
 template <typename T> static inline T __ldcs(const T *at) { return *at; }
+template <typename T> static inline void __stcs(T *at, T value) { *at = value; }
+static inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
 static inline float atomicAdd(float *at, float value) {
     const float before = *at;
     *at += value;
@@ -123,11 +136,10 @@ static inline float atomicAdd(float *at, float value) {
 }
 
 static inline float __shfl_down_sync(unsigned mask, float value, int distance, int width) {
-    if (mask != 0xffffffffu) std::abort();  // only whole warps shuffle here
     const int me = emulation::lane_of_block();
-    emulation::exchanged[me] = value;
-    emulation::wait(emulation::at_warp_barrier);
-    const float other = emulation::exchanged[me % width + distance < width ? me + distance : me];
-    emulation::wait(emulation::at_warp_barrier);
-    return other;
+    return emulation::taken_from(mask, value, me % width + distance < width ? me + distance : me);
+}
+
+static inline float __shfl_xor_sync(unsigned mask, float value, int lane_mask) {
+    return emulation::taken_from(mask, value, emulation::lane_of_block() ^ lane_mask);
 }
