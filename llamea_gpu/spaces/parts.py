@@ -31,9 +31,10 @@ Mask = NDArray[np.bool_]
 def random_part(recording: Recording, number: int) -> Recording:
     """The ``number``-th random part of a recording, the same on every machine.
 
-    Values are dropped one at a time, or all but one of a parameter's, until between an eighth and a
-    half of the configurations are left (the share is log-uniform). Parameters that do not vary any
-    more are left out; so is the default configuration where the part does not hold it.
+    Values are dropped one at a time, or all but one of a parameter's, until no more than a share of
+    the configurations is left (log-uniform, an eighth to a half). Recordings of one space on
+    several devices have the same parts. Parameters that do not vary any more are left out; so is
+    the default configuration where the part does not hold it.
 
     Raises:
         SpaceError: a negative number, or the space is too small to have parts.
