@@ -36,6 +36,10 @@ HELION_PATIENT_BATCHES = 3  # may fail altogether before the compiler's error en
 HELION_COMPILE_SHARES = (1 / 6, 1 / 12)
 HELION_COMPILE_LEAST_S = (10.0, 2.0)
 HELION_FINALISTS = 8  # as many as Helion verifies at the end
+# New configurations of a batch that are timed again beside the best. Each takes 0.2 s and more, on
+# small kernels three times its first reading; Helion's searches do it to all that come within 1.5
+# times the best, which are nearly all where samples are drawn around the best.
+HELION_CONTENDERS = 3
 
 _benchmark_options = inspect.signature(PopulationBasedSearch.benchmark_population).parameters
 _lacking = [
@@ -106,7 +110,7 @@ class HelionEvaluate:
         return [self.costs[config] for config in asked]
 
     def measure(self, fresh: Sequence[tuple[int, ...]]) -> None:
-        """Benchmark new configurations, and then again those that come close to the best.
+        """Benchmark new configurations, and then again those that seem better than the best.
 
         Raises:
             HelionBudgetExhausted: there was room for some of them only, or for none.
@@ -123,9 +127,8 @@ class HelionEvaluate:
         self._batches += 1
         search.set_generation(self._batches)
         search.benchmark_new(list(viable.values()), self._batches)
-        best = [*self._leaders.values()][:1]
         search.rebenchmark_population(
-            [*best, *viable.values()], desc=f"Batch {self._batches}: verifying"
+            self._contenders(list(viable.values())), desc=f"Batch {self._batches}: verifying"
         )
         self.costs.update(dict.fromkeys(members, math.inf))
         for config, member in members.items():
@@ -139,6 +142,13 @@ class HelionEvaluate:
     def _refuse_when_late(self) -> None:
         if next(self.search._budgeted_range(1), None) is None:
             raise HelionBudgetExhausted
+
+    def _contenders(self, new: list[Any]) -> list[Any]:
+        """The best so far and the ``new`` ones that read faster: luck must not make them leaders."""
+        best = [*self._leaders.values()][:1]
+        limit = best[0].perf if best else math.inf
+        faster = sorted((m for m in new if m.perf < limit), key=lambda member: member.perf)
+        return [*best, *faster[:HELION_CONTENDERS]]
 
     def _rank(self, members: dict[tuple[int, ...], Any]) -> None:
         """Note the costs, and keep the best as the search's population."""
