@@ -144,7 +144,7 @@ class HelionEvaluate:
             raise HelionBudgetExhausted
 
     def _contenders(self, new: list[Any]) -> list[Any]:
-        """The best so far and the ``new`` ones that read faster: luck must not make them leaders."""
+        """The best so far and the fastest of the ``new`` ones, if faster: it may have been luck."""
         best = [*self._leaders.values()][:1]
         limit = best[0].perf if best else math.inf
         faster = sorted((m for m in new if m.perf < limit), key=lambda member: member.perf)
