@@ -137,8 +137,12 @@ def clock() -> dict[str, Any]:
     )
     torch.cuda.Event = _Event  # type: ignore[misc, assignment]
     found = stages.time_call(lambda: calls.append(None))
+    first = {**found, "calls": len(calls), "cleared": len(cleared)}
+    spins: list[int] = []
+    torch.cuda._sleep = spins.append  # type: ignore[assignment]
+    stages.time_call(lambda: spins.append(0), head_start_ms=2.0)
     triton.runtime.driver._active = previous
-    return {**found, "calls": len(calls), "cleared": len(cleared)}
+    return {**first, "spins": spins}
 
 
 def timing_stage(folder: Path) -> dict[str, Any]:

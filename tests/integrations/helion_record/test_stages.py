@@ -65,6 +65,9 @@ def test_times_are_quartiles_of_single_launches_on_a_cold_cache(
     assert clock["time_ms"] - clock["low_ms"] == clock["launches"] // 2 - clock["launches"] // 4
     assert clock["cleared"] == clock["launches"] + 3  # those of the estimate, too
     assert clock["calls"] == clock["cleared"] + 1  # the first is not timed
+    # A head start is given once, between the launches of the estimate and those that are timed.
+    assert [i for i, cycles in enumerate(clock["spins"]) if cycles] == [4]
+    assert clock["spins"][4] == round(2.0 * 1.9e6)
 
 
 def test_integers_and_complex_numbers_are_compared_exactly_and_whole() -> None:
