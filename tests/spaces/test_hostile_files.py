@@ -94,11 +94,16 @@ TWO = t4({"x": 1, "y": 1}, {"x": 2, "y": 2})
 # -- memory -------------------------------------------------------------------------------------
 
 
+# A buffer goes back to the pool that it came from, maybe long after its test: pools must outlive it.
+_POOLS: list[pa.MemoryPool] = []
+
+
 @pytest.fixture
 def arrow_memory() -> Iterator[pa.MemoryPool]:
     """Counts what Arrow allocates from here on."""
     usual = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(usual)
+    _POOLS.append(counting)
     pa.set_memory_pool(counting)
     yield counting
     pa.set_memory_pool(usual)
