@@ -94,7 +94,7 @@ TWO = t4({"x": 1, "y": 1}, {"x": 2, "y": 2})
 # -- memory -------------------------------------------------------------------------------------
 
 
-# A buffer goes back to the pool that it came from, maybe long after its test: pools must outlive it.
+# A buffer goes back to the pool it came from, maybe long after its test: pools must outlive it.
 _POOLS: list[pa.MemoryPool] = []
 
 
