@@ -28,7 +28,7 @@ def hub(tmp_path: Path) -> Path:
 def test_what_ships_is_there() -> None:
     assert {"quick", "train", "validation", "test", "hub"} <= set(suites())
     assert len(load_suite("quick")) == 4
-    assert len(load_suite("train")) == 6
+    assert len(load_suite("train")) == 13
 
 
 def test_the_hub_is_what_the_search_path_has_of_it(hub: Path) -> None:

@@ -33,6 +33,11 @@ SIZES: dict[str, dict[str, int]] = {
     "nbody": {"count": 4096},
     "transpose": {"rows": 256, "columns": 512},
     "row_norm": {"rows": 32},
+    "bilateral_filter": {"width": 512, "height": 64},
+    "depthwise_convolution": {"images": 2, "height": 28, "channels": 128},
+    "distance_matrix": {"rows": 128, "columns": 128, "dimensions": 128},
+    "histogram": {"count": 65536},
+    "sparse_matvec": {"rows": 1024, "values_per_row": 24},
 }
 
 
