@@ -1,4 +1,4 @@
-"""Makes the results that ship: the searchers below on every shipped recording.
+"""Makes the results that ship: the searchers below on the recordings of the suites below.
 
     python scripts/make_baselines.py [--repeats 25] [--only SEARCHER ...] [-o FOLDER]
 
@@ -8,8 +8,8 @@ delete the folder and make all of it again. About five minutes on two cores.
 
 Searchers that take seconds a run (`helion:`, `optuna:`) are left out; a bench runs them beside it.
 
-A space joins when it ships; `llamea-gpu bench SEARCHER --suite validation --baseline` uses the
-result.
+`llamea-gpu bench SEARCHER --suite validation --baseline` uses the result. Training recordings are
+left out (but for those of `quick`): comparisons are made on what no program was bred on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rich.progress import Progress
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import SHIPPED
+from llamea_gpu.bench.suites import load_suite
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import resolve
-from llamea_gpu.spaces.catalogue import list_spaces, load_space
 from llamea_gpu.tasks import build_tasks
 
 SEARCHERS = (
@@ -37,6 +37,7 @@ SEARCHERS = (
     "kernel_tuner:genetic_algorithm",
     "kernel_tuner:adaptive_tabu_greywolf",
 )
+SUITES = ("quick", "validation", "test")
 
 
 def main() -> None:
@@ -48,7 +49,8 @@ def main() -> None:
         "-o", "--output", type=Path, default=resource_dir("tuning_spaces") / "baselines" / SHIPPED
     )
     arguments = parser.parse_args()
-    tasks = build_tasks([load_space(entry.name) for entry in list_spaces()])
+    recordings = {found.info.name: found for suite in SUITES for found in load_suite(suite)}
+    tasks = build_tasks(list(recordings.values()))
     searchers = [resolve(spec) for spec in arguments.only]
     plan = make_plan(searchers, tasks, arguments.repeats, BenchSettings())
     with Runner.open(workers=arguments.workers) as runner, Progress() as progress:

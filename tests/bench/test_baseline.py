@@ -40,7 +40,7 @@ def test_it_has_the_splits_and_the_usual_competitors(shipped: BenchResults) -> N
 def test_it_is_small() -> None:
     folder = resource_dir("tuning_spaces") / "baselines" / SHIPPED
     assert sorted(path.name for path in folder.iterdir()) == ["bench.json", "bench.parquet"]
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 10_000_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 8_000_000
 
 
 def test_a_new_searcher_meets_it_and_an_old_one_comes_out_again(shipped: BenchResults) -> None:
