@@ -51,7 +51,11 @@ from llamea_gpu.spaces.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "tuning_spaces" / "kernels" / "kernel_tuner"
-NAMES = ("matmul", "convolution", "stencil", "reduction", "nbody", "transpose", "row_norm")
+NAMES = (
+    *("matmul", "convolution", "stencil", "reduction", "nbody", "transpose", "row_norm"),
+    *("bilateral_filter", "depthwise_convolution", "distance_matrix", "histogram"),
+    "sparse_matvec",
+)
 TUNED = "convolution"
 WAYS = ("genetic_algorithm of Kernel Tuner", "strategy", "exported file")
 REMEASURED_ROUNDS = 5
