@@ -13,7 +13,8 @@ from llamea_gpu.integrations.confinement import run_worker
 from llamea_gpu.promotion import gate
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource
-from llamea_gpu.tasks import Task
+from llamea_gpu.spaces.catalogue import load_space
+from llamea_gpu.tasks import Task, build_tasks
 
 # Behaves by where its class lives, which differs between simulator, registry and export.
 FICKLE = (
@@ -36,6 +37,14 @@ def test_visits_that_differ_are_seen_in_kernel_tuner(
     found = gate.parity_with_kernel_tuner(searcher(FICKLE), "mine", tasks[0], runner, False)
     assert found.measured == "other visits", found.sentence
     assert "the live strategy and the exported file visit others" in found.sentence
+
+
+def test_a_recording_with_a_problem_size_is_no_obstacle(runner: Runner) -> None:
+    (task,) = build_tasks([load_space("nbody-24576")])
+    assert task.recording.info.provenance["problem_size"] == '[24576, "split"]'
+    program = searcher(CLIMBER.format(start=6))
+    found = gate.parity_with_kernel_tuner(program, "mine", task, runner, False)
+    assert found.passed, found.sentence
 
 
 def test_visits_that_differ_are_seen_in_helion() -> None:
