@@ -46,7 +46,7 @@ def visits(
     require("kernel_tuner", "kernel-tuner", "parity with Kernel Tuner")
     native, cache = folder / "space.parquet", folder / "space.json"
     export_recording(recording, native, "native")
-    # Kernel Tuner refuses a cache of another problem size, and what is asked for is no problem at all.
+    # Kernel Tuner refuses a cache of another problem size than it is asked to tune: here, 1.
     sizeless = replace(recording.info, provenance={})
     export_recording(replace(recording, info=sizeless), cache, "kernel-tuner")
     job = {
