@@ -15,7 +15,7 @@ from pathlib import Path
 from llamea_gpu import toml
 from llamea_gpu.errors import BenchError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.spaces.catalogue import SPLITS, list_spaces, load_spaces
+from llamea_gpu.spaces.catalogue import SPLITS, list_spaces, load_spaces, split_part
 from llamea_gpu.spaces.recording import Recording
 
 
@@ -60,10 +60,20 @@ def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
 def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
     """Recordings by name, split, file, or pattern with ``*``, ``?`` and ``[...]``; in that order.
 
-    A recording that several of them name is loaded once.
+    ``~K`` after any of them stands for the K-th random part of each. A recording that several of
+    them name is loaded once.
 
     Raises:
         UnknownSpaceError: nothing answers to one of ``patterns``.
+    """
+    return load_spaces(expand(patterns, search_path), search_path)
+
+
+def expand(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[str, ...]:
+    """The spaces that `load_patterns` loads, each by its own name or file.
+
+    Raises:
+        UnknownSpaceError: a pattern matches nothing.
     """
     chosen: dict[str, None] = {}
     for pattern in patterns:
@@ -74,7 +84,7 @@ def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> 
                 f"'spaces list' shows the names"
             )
         chosen |= dict.fromkeys(names or [pattern])
-    return load_spaces(tuple(chosen), search_path)
+    return tuple(chosen)
 
 
 def _is_pattern(text: str) -> bool:
@@ -82,7 +92,10 @@ def _is_pattern(text: str) -> bool:
 
 
 def _names(pattern: str, search_path: Sequence[Path]) -> list[str]:
-    """Names of the catalogue that match a pattern or lie in a split."""
+    """Names of the catalogue, or of parts, that match a pattern or lie in a split."""
+    whole, part = split_part(pattern)
+    if part is not None:
+        return [f"{name}~{part}" for name in _names(whole, search_path)]
     entries = list_spaces(search_path)
     if pattern in SPLITS:
         return [entry.name for entry in entries if entry.split == pattern]

@@ -25,7 +25,7 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import BenchSettings, describe_space
 from llamea_gpu.bench.results import BenchResults
-from llamea_gpu.bench.suites import load_patterns
+from llamea_gpu.bench.suites import expand, load_patterns
 from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
@@ -42,7 +42,6 @@ from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource
 from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
-from llamea_gpu.spaces.catalogue import SPLITS
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
@@ -126,10 +125,14 @@ def promote(
     return reports
 
 
+def _search_path(recorded: EvolutionSettings, settings: PromotionSettings) -> tuple[Path, ...]:
+    return (*settings.spaces_path, *map(Path, recorded.spaces_path))
+
+
 def _tasks(
     recorded: EvolutionSettings, settings: PromotionSettings
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    path = (*settings.spaces_path, *map(Path, recorded.spaces_path))
+    path = _search_path(recorded, settings)
     training = load_patterns(settings.spaces or recorded.spaces, path)
     validation = load_patterns(settings.validation, path)
     return build_tasks(training, recorded.clock), build_tasks(validation, recorded.clock)
@@ -382,11 +385,10 @@ class Promotion:
         return shlex.join(words)
 
     def _named_spaces(self) -> list[str]:
-        """The validation spaces as a command names them: of a split, which may grow, one by one."""
-        asked = self._settings.validation
-        if set(asked) <= set(SPLITS):
-            return [task.name for task in self._validation]
-        return [Path(name).name if Path(name).is_file() else name for name in asked]
+        """The validation spaces one by one, as a command names them: a split may grow."""
+        path = _search_path(self._recorded, self._settings)
+        names = expand(self._settings.validation, path)
+        return [Path(name).name if Path(name).is_file() else name for name in names]
 
 
 def _searcher(source: str, class_name: str) -> SearcherSource:

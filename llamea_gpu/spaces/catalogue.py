@@ -77,7 +77,7 @@ def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
         exists = False
     if exists:
         return load_file(path)
-    whole, part = _split_part(spec)
+    whole, part = split_part(spec)
     if part is not None:
         return random_part(load_space(whole, search_path), part)
     return load_file(_find(spec, search_path).path)
@@ -93,7 +93,7 @@ def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[
     """
     names: list[str] = []
     for spec in specs:
-        split, part = _split_part(spec)
+        split, part = split_part(spec)
         if split not in SPLITS:
             names.append(spec)
             continue
@@ -132,7 +132,7 @@ def search_path_from_environment() -> tuple[Path, ...]:
     return tuple(Path(part).expanduser() for part in listed.split(os.pathsep) if part)
 
 
-def _split_part(spec: str) -> tuple[str, int | None]:
+def split_part(spec: str) -> tuple[str, int | None]:
     """``NAME~K`` as its name and the part's number; None where there is none."""
     whole, tilde, number = spec.rpartition("~")
     if tilde and number.isascii() and number.isdigit() and len(number) < 10:

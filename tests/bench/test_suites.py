@@ -53,6 +53,20 @@ def test_patterns_names_and_splits_mix_and_nothing_comes_twice() -> None:
     assert len(found) == len(set(found)) == 9
 
 
+def test_parts_of_a_split_of_a_pattern_and_of_a_name() -> None:
+    found = names(load_patterns(["rms_norm-16384x4096~1", "rms*~2", "validation~1"]))
+    assert found[:2] == ["rms_norm-16384x4096.part1", "rms_norm-16384x4096.part2"]
+    assert len(found) == len(set(found)) == 8
+
+
+def test_the_small_spaces_are_parts_of_validation_and_of_nothing_else() -> None:
+    whole = {recording.info.name for recording in load_suite("validation")}
+    parts = load_suite("small")
+    assert len(parts) == 5 * len(whole)
+    assert {part.info.provenance["part_of"] for part in parts} == whole
+    assert all(190 <= part.space.size <= 1_050 for part in parts)
+
+
 def test_a_pattern_without_a_match_is_an_error() -> None:
     with pytest.raises(UnknownSpaceError, match="'zz\\*' matches none"):
         load_patterns(["matmul*", "zz*"])
