@@ -219,7 +219,8 @@ class Promotion:
         self._runner = runner
         self._into = settings.into or resource_dir("generated_optimizers")
         bench = BenchSettings(VALIDATION_SEED, recorded.clock)
-        baseline = load_baseline(settings.baseline)
+        given = settings.baseline  # an unfinished one serves: what it lacks is run
+        baseline = BenchResults.load_unfinished(given) if given else load_baseline()
         self._incumbents = Incumbents(settings.incumbents, bench, settings.repeats, baseline)
 
     def consider(self, candidate: Candidate, progress: Progress) -> Report:
