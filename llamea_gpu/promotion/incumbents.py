@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
+from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import Plan, RunKey
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.promotion.card import Check
@@ -22,6 +23,15 @@ from llamea_gpu.tasks import Task, Trace
 # Kernel Tuner's and Helion's best on the recordings that ship, and quick enough to run.
 KERNEL_TUNER = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm")
 HELION = ("helion:LFBOTreeSearch",)
+
+
+def reusable_runs(folder: Path | None) -> BenchResults:
+    """The bench in ``folder``, or the one that ships; what an unfinished one lacks is run.
+
+    Raises:
+        BenchError: it is missing or malformed.
+    """
+    return BenchResults.load_unfinished(folder) if folder else load_baseline()
 
 
 class Incumbents:

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
-from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import BenchSettings, describe_space
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.bench.suites import expand, load_patterns
@@ -33,7 +32,7 @@ from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.integrations.optimizer import idea_of
 from llamea_gpu.promotion import gate
 from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
-from llamea_gpu.promotion.incumbents import Incumbents
+from llamea_gpu.promotion.incumbents import Incumbents, reusable_runs
 from llamea_gpu.promotion.reporting import training_of, validation_of
 from llamea_gpu.promotion.source import shipped_text, snake_case
 from llamea_gpu.promotion.tuning import Tuning, tune
@@ -219,8 +218,7 @@ class Promotion:
         self._runner = runner
         self._into = settings.into or resource_dir("generated_optimizers")
         bench = BenchSettings(VALIDATION_SEED, recorded.clock)
-        given = settings.baseline  # an unfinished one serves: what it lacks is run
-        baseline = BenchResults.load_unfinished(given) if given else load_baseline()
+        baseline = reusable_runs(settings.baseline)
         self._incumbents = Incumbents(settings.incumbents, bench, settings.repeats, baseline)
 
     def consider(self, candidate: Candidate, progress: Progress) -> Report:

@@ -3,8 +3,8 @@
 What is bred on a few spaces fits them; spaces are dear, since each configuration was compiled and
 timed on a GPU. A part keeps some of the values of some parameters, and with them another number of
 configurations, another optimum, other parameters that matter and another budget. It is still the
-same kernel: a part says nothing about other kernels, and little about the whole space, which is
-searched with a larger budget. It is what is left when somebody narrows a kernel's parameters by hand.
+same kernel: a part says nothing about other kernels, and little about the whole space, whose
+budget is larger. It is what is left when somebody narrows a kernel's parameters by hand.
 """
 
 from __future__ import annotations

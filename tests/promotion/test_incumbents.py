@@ -13,7 +13,7 @@ from support.recordings import small_recording
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import RunKey
-from llamea_gpu.promotion.incumbents import KERNEL_TUNER, Incumbents
+from llamea_gpu.promotion.incumbents import KERNEL_TUNER, Incumbents, reusable_runs
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource, resolve, searcher_names
 from llamea_gpu.spaces.catalogue import load_space
@@ -72,6 +72,18 @@ def test_shipped_runs_are_not_run_again(
     counting.ran.clear()
     bench(incumbents, tasks, counting, tmp_path / "second")
     assert {name for name, _ in counting.ran} == {"mine"}  # the incumbents' runs are kept
+
+
+def test_of_an_unfinished_bench_what_there_is_is_taken(
+    tasks: tuple[Task, ...], baseline: BenchResults, counting: Counting, tmp_path: Path
+) -> None:
+    there = {k: run for k, run in baseline.runs.items() if k.searcher == "random_search"}
+    BenchResults(baseline.plan, there).save(tmp_path / "unfinished")
+    incumbents = Incumbents(SPECS, SETTINGS, REPEATS, reusable_runs(tmp_path / "unfinished"))
+    (found,) = bench(incumbents, tasks[:1], counting, tmp_path)
+    assert counting.of("random_search") == 0
+    assert counting.of("iterated_local_search") == REPEATS
+    assert len(found.runs) == 3 * REPEATS
 
 
 @pytest.mark.parametrize("other", ["seed", "searcher", "space"])
