@@ -62,6 +62,10 @@ def promote(
     baseline_from: Annotated[
         Path | None, typer.Option(help="Take incumbents' runs from another bench's folder.")
     ] = None,
+    charge_cpu: Annotated[
+        bool | None,
+        typer.Option(help="Own CPU seconds count as tuning time; default: as in the run."),
+    ] = None,
     workers: Workers = None,
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
@@ -82,6 +86,7 @@ def promote(
         spaces_path=search_path(spaces_path),
         incumbents=tuple(incumbents or ()),
         baseline=baseline_from,
+        charge_cpu=charge_cpu,
         name=name,
         into=into,
         dry_run=dry_run,

@@ -79,7 +79,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The one look: on which seed, as which one (from 1) of its run, at which level."""
+    """The one look: on which seed, as which one (from 1) of its run, at which level.
+
+    ``charge_cpu``: whether own CPU seconds counted as tuning time.
+    """
 
     scores: Scores
     seed: Count
@@ -87,6 +90,7 @@ class Validation:
     look: Count
     level: Finite
     differences: tuple[Difference, ...]
+    charge_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

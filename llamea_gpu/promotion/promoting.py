@@ -57,7 +57,8 @@ class PromotionSettings:
     validation, ``tuning_runs`` the runs that tuning may take (0: none). ``spaces`` and
     ``validation`` are names, patterns, splits or files; without ``spaces`` the run's own count.
     ``incumbents`` are specs, the default ones when empty; ``baseline`` is another bench's folder
-    than the shipped one. ``into`` is where a promoted optimizer goes, None for where they ship.
+    than the shipped one. ``charge_cpu``: whether own CPU seconds count as tuning time; None: as in
+    the run. ``into`` is where a promoted optimizer goes, None for where they ship.
     """
 
     top: int = 3
@@ -69,6 +70,7 @@ class PromotionSettings:
     spaces_path: tuple[Path, ...] = ()
     incumbents: tuple[str, ...] = ()
     baseline: Path | None = None
+    charge_cpu: bool | None = None
     name: str = ""
     into: Path | None = None
     dry_run: bool = False
@@ -217,7 +219,10 @@ class Promotion:
         self._validation = tuple(validation)
         self._runner = runner
         self._into = settings.into or resource_dir("generated_optimizers")
-        bench = BenchSettings(VALIDATION_SEED, recorded.clock)
+        self._charge_cpu = (
+            recorded.charge_cpu if settings.charge_cpu is None else settings.charge_cpu
+        )
+        bench = BenchSettings(VALIDATION_SEED, recorded.clock, self._charge_cpu)
         baseline = reusable_runs(settings.baseline)
         self._incumbents = Incumbents(settings.incumbents, bench, settings.repeats, baseline)
 
@@ -237,6 +242,7 @@ class Promotion:
             runs=self._settings.tuning_runs,
             seed=self._recorded.seed,
             cpu_limit_s=self._recorded.cpu_limit_s,
+            charge_cpu=self._charge_cpu,
         )
         text = shipped_text(program.source, program.class_name, program.idea, tuning.settings)
         searcher = replace(_searcher(text, program.class_name), name=name)
@@ -380,7 +386,9 @@ class Promotion:
         spaces = [part for name in self._named_spaces() for part in ("--spaces", name)]
         clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
-        words = ["llamea-gpu", "bench", name, *dict.fromkeys(rest), *spaces, *options, *clock]
+        charge = ["--charge-cpu"] if self._charge_cpu else []
+        found = [name, *dict.fromkeys(rest), *spaces, *options, *clock, *charge]
+        words = ["llamea-gpu", "bench", *found]
         return shlex.join(words)
 
     def _named_spaces(self) -> list[str]:

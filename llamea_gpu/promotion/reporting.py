@@ -48,6 +48,7 @@ def validation_of(
             for pair in results.analysis.comparisons
             if name in (pair.first, pair.second)
         ),
+        charge_cpu=first.plan.settings.charge_cpu,
     )
 
 

@@ -6,7 +6,7 @@ again, on seeds that none of them has seen, and replaces them only if it is bett
 interval of the difference clear of zero. (A race's own scores favour whoever was lucky.)
 
 What it does not do: look at any other space. A budget is a number of runs, and a result depends on
-program, spaces, seed and budget alone.
+program, spaces, seed and budget alone, where own CPU seconds are not charged.
 """
 
 from __future__ import annotations
@@ -76,20 +76,22 @@ def tune(
     runs: int,
     seed: int,
     cpu_limit_s: float | None = None,
+    charge_cpu: bool = False,
 ) -> Tuning:
     """Tune ``program`` on ``tasks`` with at most ``runs`` runs (those of the defaults come on top).
 
-    With too few runs for a race of two, the defaults are measured and kept.
+    With too few runs for a race of two, the defaults are measured and kept. ``charge_cpu``: own CPU
+    seconds count as tuning time.
     """
     defaults = tunable(program.source, program.class_name)
-    rules = BenchSettings(_stream(seed, "final"), "", cpu_limit_s=cpu_limit_s)
+    rules = BenchSettings(_stream(seed, "final"), "", charge_cpu, cpu_limit_s)
     spent, arms, best = 0, 0, defaults
     if defaults:
         budget = runs - FINAL_REPEATS * len(tasks)
         raced = _arms(defaults, _size(budget, len(tasks)), _stream(seed, "arms"))
         arms = len(raced)
         if arms > 1:
-            race = _Race(program, tasks, runner, _stream(seed, "race"), cpu_limit_s)
+            race = _Race(program, tasks, runner, _stream(seed, "race"), rules)
             best = race.winner(raced)
             spent = race.runs
     finalists = [replace(program, name=DEFAULT)]
@@ -121,10 +123,11 @@ class _Race:
         tasks: Sequence[Task],
         runner: Runner,
         seed: int,
-        cpu_limit_s: float | None,
+        rules: BenchSettings,
     ) -> None:
         self._program, self._tasks, self._runner, self._seed = program, tasks, runner, seed
-        self._limits = None if cpu_limit_s is None else Limits(cpu_s=cpu_limit_s)
+        self._limits = None if rules.cpu_limit_s is None else Limits(cpu_s=rules.cpu_limit_s)
+        self._charge_cpu = rules.charge_cpu
         self.runs = 0
 
     def winner(self, arms: Sequence[Settings]) -> Settings:
@@ -155,7 +158,9 @@ class _Race:
             for place, task in enumerate(self._tasks):
                 for repeat in range(len(traces[number][place]), repeats):
                     seed = run_seed(self._seed, task.name, repeat)
-                    run = self._runner.submit(searcher, task, seed, limits=self._limits)
+                    run = self._runner.submit(
+                        searcher, task, seed, limits=self._limits, charge_cpu=self._charge_cpu
+                    )
                     pending.append((traces[number][place], run))
         for found, run in pending:
             found.append(run.result())

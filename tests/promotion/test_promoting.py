@@ -22,11 +22,20 @@ from llamea_gpu.bench import BenchResults
 from llamea_gpu.bench.plan import describe_space
 from llamea_gpu.cli import app
 from llamea_gpu.errors import ArchiveError, SearcherError, SettingsError
+from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.integrations import optimizer as optimizer_module
 from llamea_gpu.integrations.helion.export import export_source as export_to_helion
 from llamea_gpu.integrations.kernel_tuner.export import export_source as export_to_kernel_tuner
 from llamea_gpu.integrations.optimizer import load_optimizer
-from llamea_gpu.promotion import Card, Check, PromotionSettings, Report, gate, promote
+from llamea_gpu.promotion import (
+    Card,
+    Check,
+    PromotionSettings,
+    Report,
+    gate,
+    promote,
+    promoting,
+)
 from llamea_gpu.promotion.card import write_promoted
 from llamea_gpu.promotion.promoting import FOLDER
 from llamea_gpu.runner import Runner
@@ -117,6 +126,44 @@ def test_one_that_beats_nobody_is_not_written(run: Path, settings: PromotionSett
     assert settings.into is not None
     assert not list(settings.into.iterdir())
     assert looks(run) == [WEAK_SLOT, WEAK_SLOT]  # on two spaces
+
+
+@pytest.mark.usefixtures("quick_checks")
+def test_own_cpu_counts_where_it_is_asked_for(
+    run: Path, settings: PromotionSettings, runner: Runner
+) -> None:
+    (report,) = promote(run, replace(settings, charge_cpu=True))
+    assert failed(report) == []
+    assert report.card is not None
+    assert report.path is not None
+    assert Card.load(report.path.with_suffix(".json")).validation.charge_cpu
+    assert report.card.command.endswith(" --charge-cpu")
+    assert report.tuning is not None
+    assert report.tuning.results.plan.settings.charge_cpu
+
+    kept = BenchResults.load(run / FOLDER / "slot-0-look-1")
+    assert kept.plan.settings.charge_cpu
+    (task,) = build_tasks([load_space("held0", settings.spaces_path)])
+    charged = kept.traces("ladder", "held0")[0]
+    free = runner.run(resolve(str(report.path)), task, charged.seed)
+    assert charged.rows[0] == free.rows[0]
+    assert charged.elapsed_s[0] > free.elapsed_s[0]
+
+
+@pytest.mark.usefixtures("quick_checks")
+def test_own_cpu_counts_as_it_did_in_the_run(
+    run: Path, settings: PromotionSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_a_run_that_counts(text: str) -> EvolutionSettings:
+        return recorded_settings(text).model_copy(update={"charge_cpu": True})
+
+    monkeypatch.setattr(promoting, "recorded_settings", of_a_run_that_counts)
+    (counted,) = promote(run, replace(settings, dry_run=True))
+    (free,) = promote(run, replace(settings, dry_run=True, charge_cpu=False))
+    assert counted.tuning is not None
+    assert counted.tuning.results.plan.settings.charge_cpu
+    assert free.tuning is not None
+    assert not free.tuning.results.plan.settings.charge_cpu
 
 
 @pytest.mark.usefixtures("quick_checks")
