@@ -30,6 +30,12 @@ MaxSeconds = Annotated[
     float | None,
     typer.Option(min=1, help="End in order after this time; the same command continues."),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size", help="NAME=VALUE, of the problem, for tune_kernel_arguments(); repeatable."
+    ),
+]
 Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
 
 
@@ -58,6 +64,7 @@ def kernel_tuner(
     iterations: Annotated[int, typer.Option(min=1, help="Timed runs of a configuration.")] = 7,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one configuration.")] = 60,
     max_seconds: MaxSeconds = None,
+    size: Sizes = None,
     name: Name = None,
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
@@ -66,6 +73,7 @@ def kernel_tuner(
     is executed. Interrupted or killed, the same command continues where it was.
     """
     from llamea_gpu.integrations.kernel_tuner.record import record_kernel
+    from llamea_gpu.integrations.kernel_tuner.script import parse_sizes
     from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
 
     check_new_output(output)
@@ -78,6 +86,7 @@ def kernel_tuner(
         sample=sample,
         seed=seed,
         max_seconds=max_seconds,
+        sizes=parse_sizes(size or ()),
         name=name,
         command=command_line(script, output),
     )

@@ -61,6 +61,10 @@ def tune(
     iterations: Annotated[
         int, typer.Option(min=1, help="Kernel Tuner: timed runs of a configuration.")
     ] = 7,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="Kernel Tuner: NAME=VALUE, of the problem; repeatable."),
+    ] = None,
     clock: Clock = "",
     cpu_limit: Annotated[
         float | None,
@@ -75,6 +79,7 @@ def tune(
     SCRIPT is executed, and so is an optimizer's source: on a live kernel in this process, on a
     recording in the sandbox. What a model answers to llm: is parsed, never executed.
     """
+    from llamea_gpu.integrations.kernel_tuner.script import parse_sizes
     from llamea_gpu.integrations.tuning import TuneSettings, tune_recording, tune_script
     from llamea_gpu.integrations.tuning.scripts import find_kernel_script
 
@@ -89,6 +94,7 @@ def tune(
         effort=effort,
         backend=backend,
         iterations=iterations,
+        sizes=parse_sizes(size or ()),
         clock=clock,
         cpu_s=cpu_limit,
         unsafe=unsafe,

@@ -264,6 +264,7 @@ class MeasuringPool:
             backend=self._settings.backend,
             iterations=self._settings.iterations,
             timeout_s=self._settings.timeout_s,
+            sizes=self._settings.sizes,
         )
 
 

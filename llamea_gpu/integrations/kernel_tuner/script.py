@@ -8,6 +8,7 @@ Such a file defines one function and, optionally, one dictionary:
 The function gives what belongs to the kernel (``kernel_name``, ``kernel_source``,
 ``problem_size``, ``arguments``, ``tune_params``, ``restrictions``, ``answer``, ``lang``, ...).
 What belongs to the way of tuning (strategy, device, iterations, cache, ...) is the caller's.
+Its parameters, if it has any, are the problem's sizes, each with a default.
 
 Loading executes the file: it is the user's own code, never a model's. Nothing is measured here.
 """
@@ -18,7 +19,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -102,12 +103,15 @@ class KernelScript:
         return self.arguments.get("answer") is not None or "verify" in self.arguments
 
 
-def load_kernel_script(path: Path) -> KernelScript:
+def load_kernel_script(path: Path, sizes: Mapping[str, Value] | None = None) -> KernelScript:
     """Execute a kernel script and check what it defines.
 
+    ``sizes`` are arguments of its function by name; the kernel's name then ends in them.
+
     Raises:
-        RecordingError: no such file, an error inside it, a missing function or argument, an
-            argument that is the caller's or that ``tune_kernel`` does not know.
+        RecordingError: no such file, an error inside it, a missing function or argument, a size
+            that the function does not take, an argument that is the caller's or that
+            ``tune_kernel`` does not know.
     """
     path = Path(path).absolute()
     module = _execute(path)
@@ -118,15 +122,40 @@ def load_kernel_script(path: Path) -> KernelScript:
             f"arguments of kernel_tuner.tune_kernel, but {path} does not: add it"
         )
     with_context = f"{FUNCTION}() of {path}"
+    _check_sizes(function, sizes or {}, with_context)
     try:
-        arguments = function()
+        arguments = function(**(sizes or {}))
     except Exception as error:
         raise RecordingError(f"{with_context} must return, but raised {error!r}") from error
     if not isinstance(arguments, dict):
         raise RecordingError(f"{with_context} must return a dict, but got {type(arguments)}")
     _check_keys(arguments, with_context)
     checked = {**arguments, "kernel_source": _resolved(arguments["kernel_source"], path.parent)}
-    return KernelScript(path=path, arguments=checked, **_info(module, path, checked))
+    info = _info(module, path, checked)
+    if sizes:
+        info["name"] = f"{path.stem}-{'x'.join(map(str, sizes.values()))}"
+    return KernelScript(path=path, arguments=checked, **info)
+
+
+def parse_sizes(given: Sequence[str]) -> dict[str, Value]:
+    """Sizes from ``NAME=VALUE`` each; a value that is no number is text.
+
+    Raises:
+        RecordingError: one is not of that form, or a name comes twice.
+    """
+    sizes: dict[str, Value] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and value and name.isidentifier()) or name in sizes:
+            raise RecordingError(
+                f"a size must be NAME=VALUE, and each name must come once, but got {quoted(text)}"
+            )
+        try:
+            number = json.loads(value)
+        except ValueError:
+            number = value
+        sizes[name] = number if isinstance(number, int | float) else value
+    return sizes
 
 
 def _execute(path: Path) -> ModuleType:
@@ -144,6 +173,16 @@ def _execute(path: Path) -> ModuleType:
     except Exception as error:
         raise RecordingError(f"{path} must load, but raised {error!r}") from error
     return module
+
+
+def _check_sizes(function: Callable[..., Any], sizes: Mapping[str, Value], what: str) -> None:
+    parameters = inspect.signature(function).parameters
+    unknown = sorted(set(sizes) - set(parameters))
+    if unknown:
+        accepted = ", ".join(parameters) or "none: give it parameters with defaults"
+        raise RecordingError(
+            f"{what} must take every size that is given, but got {unknown}; it takes {accepted}"
+        )
 
 
 def _check_keys(arguments: Mapping[str, Any], what: str) -> None:

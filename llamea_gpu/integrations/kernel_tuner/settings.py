@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.spaces.space import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class RecordSettings:
         sample: number of configurations; None means all valid ones.
         seed: of the sample and of the order of measuring.
         max_seconds: end in order after this time; the same call continues later.
+        sizes: of the problem: arguments of the script's function; the rest keep their defaults.
         name: the recording's name; None means the script's.
         command: what a person types to do this again; kept in the recording.
     """
@@ -33,6 +36,7 @@ class RecordSettings:
     sample: int | None = None
     seed: int = 0
     max_seconds: float | None = None
+    sizes: Mapping[str, Value] = field(default_factory=dict)
     name: str | None = None
     command: str = ""
 

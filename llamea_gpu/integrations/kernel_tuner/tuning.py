@@ -50,7 +50,7 @@ def tune_kernel_tuner_script(
         RecordingError: the script does not load, or a recorder measures on the GPU.
     """
     version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
-    script = load_kernel_script(path)
+    script = load_kernel_script(path, settings.sizes)
     watch = Watch(progress)
     run = _Run(script, searcher, watch)
     fault = ""

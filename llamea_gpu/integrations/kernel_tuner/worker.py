@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
@@ -32,6 +32,7 @@ import numpy as np
 
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
+from llamea_gpu.spaces.space import Value
 
 # What Kernel Tuner does to a configuration: our phase, the method of its DeviceInterface.
 _PHASES = (
@@ -63,6 +64,7 @@ class Order:
     backend: str | None = None
     iterations: int = 7
     timeout_s: float = 60.0
+    sizes: Mapping[str, Value] = field(default_factory=dict)
 
     def tune_kernel_arguments(self, script: KernelScript) -> dict[str, Any]:
         """Keyword arguments of ``tune_kernel``, without a strategy."""
@@ -263,7 +265,7 @@ def _protocol() -> Iterator[TextIO]:
 def _run(order: Order, answers: TextIO) -> None:
     from kernel_tuner import tune_kernel
 
-    script = load_kernel_script(Path(order.script))
+    script = load_kernel_script(Path(order.script), order.sizes)
     # Kernel Tuner writes sources of what failed, and compilers their output, where we are.
     with tempfile.TemporaryDirectory(prefix="llamea-gpu-record-") as scratch:
         # Compilations are to be measured, not answered from a cache of an earlier run.

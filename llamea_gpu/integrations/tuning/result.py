@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from llamea_gpu.errors import SearcherError
@@ -27,7 +27,7 @@ class TuneSettings:
         device: number of the GPU.
         shape: one of a Helion script's shapes; effort: Helion's ``quick`` or ``full``.
         backend: overrides a Kernel Tuner script's ``lang``; iterations: its timed runs of each
-            configuration.
+            configuration; sizes: of the problem, arguments of the script's function.
         clock, cpu_s, unsafe: of a recording: its clock ("" for its own), the CPU seconds of the
             searcher, and whether generated code runs without the sandbox.
     """
@@ -40,6 +40,7 @@ class TuneSettings:
     effort: str = "full"
     backend: str | None = None
     iterations: int = 7
+    sizes: Mapping[str, Value] = field(default_factory=dict)
     clock: str = ""
     cpu_s: float | None = None
     unsafe: bool = False

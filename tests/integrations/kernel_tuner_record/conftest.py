@@ -38,11 +38,11 @@ INFO = {{"name": "dot-1200", "note": "a dot product",
          "default_configuration": {{"unroll": 1, "width": 1, "fault": 0}}}}
 
 
-def tune_kernel_arguments():
-    a, b = np.random.default_rng(0).random((2, 1200), dtype=np.float32)
+def tune_kernel_arguments(count=1200):
+    a, b = np.random.default_rng(0).random((2, count), dtype=np.float32)
     return dict(
-        kernel_name="dot", kernel_source=SOURCE, problem_size=1200, lang="C",
-        arguments=[np.zeros(1, dtype=np.float32), a, b, np.int32(1200)],
+        kernel_name="dot", kernel_source=SOURCE, problem_size=count, lang="C",
+        arguments=[np.zeros(1, dtype=np.float32), a, b, np.int32(count)],
         tune_params={{"unroll": {unroll}, "width": {width}, "fault": {fault}}},
         restrictions=["width <= unroll", "fault * (width - 1) == 0"],
         answer=[np.array([a @ b]), None, None, None], atol=1e-2,

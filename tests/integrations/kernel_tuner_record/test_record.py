@@ -203,6 +203,20 @@ def test_a_sample_says_that_it_is_one(write_script: Any, tmp_path: Path) -> None
     assert {c[0] for c in recording.space.tuples} == {0, 1, 2}
 
 
+def test_another_size_is_another_recording(write_script: Any, tmp_path: Path) -> None:
+    script = write_script(tmp_path, unroll=(1, 2), width=(1,), fault=(0,))
+    output = tmp_path / "dot.parquet"
+    larger = replace(SETTINGS, sizes={"count": 2400})
+    record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
+    with pytest.raises(RecordingError, match="differs in arguments"):
+        record_kernel(script, output, larger)
+    outcome = record_kernel(script, tmp_path / "larger.parquet", larger)
+    assert outcome.recording is not None
+    info = outcome.recording.info
+    assert (info.name, info.arguments[3]["value"]) == ("dot-2400", 2400)
+    assert outcome.recording.ok.all()  # checked against a reference of that size
+
+
 def test_a_script_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "kernel.py"
     script.write_text("import os, sys\nprint('the last words', file=sys.stderr)\nos._exit(3)\n")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.integrations.kernel_tuner.script import load_kernel_script
+from llamea_gpu.integrations.kernel_tuner.script import load_kernel_script, parse_sizes
 
 BODY = """
 import numpy as np
@@ -111,3 +111,23 @@ def test_scalars_of_a_default_may_be_numpys(tmp_path: Path) -> None:
     info = "INFO = {'default_configuration': {'block_size_x': np.int64(32)}}"
     script = load_kernel_script(write(tmp_path, before=info))
     assert script.default_configuration == {"block_size_x": np.int64(32)}
+
+
+def test_sizes_are_arguments_of_its_function(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    sized = path.read_text().replace("arguments():", "arguments(count=64, kind='even'):")
+    path.write_text(sized.replace("problem_size=64", "problem_size=(count, kind)"))
+    assert load_kernel_script(path).problem_size() == '[64, "even"]'
+    script = load_kernel_script(path, parse_sizes(["count=128", "kind=odd"]))
+    assert script.problem_size() == '[128, "odd"]'
+    assert script.name == "some_kernel-128xodd"
+    with pytest.raises(RecordingError, match=r"got \['width'\]; it takes count, kind"):
+        load_kernel_script(path, {"width": 3})
+    with pytest.raises(RecordingError, match="it takes none: give it parameters"):
+        load_kernel_script(write(tmp_path), {"width": 3})
+
+
+@pytest.mark.parametrize("wrong", [["count"], ["count="], ["=3"], ["1x=3"], ["n=1", "n=2"]])
+def test_a_size_has_a_name_and_a_value(wrong: list[str]) -> None:
+    with pytest.raises(RecordingError, match=r"NAME=VALUE, and each name must come once"):
+        parse_sizes(wrong)
