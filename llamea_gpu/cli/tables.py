@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from rich.table import Table
 
@@ -13,6 +14,7 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 
 RANKED = "ranked by P to two decimals, then by length of the program"
+_MOST_COLUMNS = 8  # of spaces: a terminal has no room for more
 
 
 def generation_table(population: Population, offspring: int) -> Table:
@@ -45,10 +47,12 @@ def generation_table(population: Population, offspring: int) -> Table:
 
 
 def leaders_table(population: Population, size: int = 8) -> Table:
-    """The best candidates with their P by space."""
+    """The best candidates with their P by space; of many spaces, on the worst."""
     leaders = population.elite(size)
     spaces = list(leaders[0].space_p()) if leaders else []
-    columns = ("candidate", "operator", "parents", "P ± s.e.", *map(cell, spaces))
+    many = len(spaces) > _MOST_COLUMNS
+    shown = [f"worst of {len(spaces)} spaces"] if many else [cell(space) for space in spaces]
+    columns = ("candidate", "operator", "parents", "P ± s.e.", *shown)
     table = Table(*columns, title="best candidates", caption=RANKED)
     for candidate in leaders:
         own = candidate.space_p()
@@ -57,9 +61,18 @@ def leaders_table(population: Population, size: int = 8) -> Table:
             _origin(candidate),
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),
-            *(f"{own[space]:.3f}" if space in own else "-" for space in spaces),
+            *([_worst(own)] if many else [_p(own.get(space)) for space in spaces]),
         )
     return table
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _worst(own: Mapping[str, float]) -> str:
+    space = min(own, key=own.__getitem__)
+    return f"{own[space]:.3f} {cell(space)}"
 
 
 def arms_table(population: Population, settings: EvolutionSettings) -> Table:
