@@ -34,7 +34,7 @@ def test_version_and_help() -> None:
 
 def test_the_shipped_recordings_are_listed_with_their_splits() -> None:
     rows = json.loads(llamea("spaces", "list", "--json").stdout)
-    assert len(rows) == 25
+    assert len(rows) == 36
     splits = [row["split"] for row in rows]
     assert splits.count("train") == 13
     assert splits.count("validation") == 7

@@ -10,6 +10,7 @@ import pytest
 from support.recordings import small_recording
 
 from llamea_gpu import toml
+from llamea_gpu.bench.suites import expand, suites
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.catalogue import (
@@ -52,7 +53,23 @@ RECORDED = {  # by this package's recorders
     "rope-4x32x4096x128",
     *KERNEL_TUNER,
 }
-SHIPPED = GRIDS | RECORDED
+OTHER_SIZES_KERNEL_TUNER = {  # samples of what training kernels are at other sizes
+    "bilateral_filter-4096x1024",
+    "depthwise_convolution-8x112x112x256",
+    "distance_matrix-6144x2048x128",
+    "histogram-8388608",
+    "nbody-40960",
+    "sparse_matvec-524288x24",
+    "stencil-512x128x192",
+}
+OTHER_SIZES = {
+    "kl_divergence-1024x4096",
+    "layer_norm-32768x2048",
+    "matmul-512x4096x8192",
+    "softmax-32768x1024",
+    *OTHER_SIZES_KERNEL_TUNER,
+}
+SHIPPED = GRIDS | RECORDED | OTHER_SIZES
 
 
 @pytest.fixture
@@ -80,10 +97,15 @@ def test_every_shipped_recording_loads_whole_under_its_name():
         recording = load_space(entry.name)
         assert recording.info.name == entry.name
         assert recording.info.device == "NVIDIA H200"
-        workers = 1 if entry.name in KERNEL_TUNER else 16 if entry.name in GRIDS else 15
+        one_by_one = KERNEL_TUNER | OTHER_SIZES_KERNEL_TUNER
+        workers = 1 if entry.name in one_by_one else 16 if entry.name in GRIDS else 15
         assert recording.info.parallel_workers == workers
-        assert recording.info.exhaustive
-        assert 1536 <= recording.space.size <= 2766
+        if entry.name in OTHER_SIZES:
+            assert recording.info.exhaustive != ("sample" in recording.info.provenance)
+            assert 686 <= recording.space.size <= 1920
+        else:
+            assert recording.info.exhaustive
+            assert 1536 <= recording.space.size <= 2766
 
 
 def test_the_shipped_recordings_are_the_grid_files_converted(shared_spaces, same):
@@ -111,6 +133,15 @@ def test_train_and_validation_share_neither_kernel_nor_shape():
         assert sides[0]
         assert sides[1]
         assert not sides[0] & sides[1]
+
+
+def test_other_sizes_are_those_of_training_kernels():
+    suite = suites()["other-sizes"]
+    assert set(suite.patterns) == OTHER_SIZES
+    train = {load_space(name).info.kernel for name in expand(["train"])}
+    assert {load_space(name).info.kernel for name in OTHER_SIZES} <= train
+    document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text())
+    assert not OTHER_SIZES & set(document["spaces"])
 
 
 def test_the_readme_mentions_every_shipped_recording():
