@@ -51,4 +51,4 @@ def test_the_installed_wheel_finds_its_resources(wheel: Path, tmp_path: Path) ->
         text=True,
         check=True,
     )
-    assert done.stdout.split() == [str(tmp_path / "llamea_gpu" / "__init__.py"), "25", "True"]
+    assert done.stdout.split() == [str(tmp_path / "llamea_gpu" / "__init__.py"), "36", "True"]
