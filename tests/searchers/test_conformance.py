@@ -30,6 +30,9 @@ from llamea_gpu.spaces.space import SpaceView
 from llamea_gpu.tasks import ParallelClock, SequentialClock, Task, run_seed
 
 NAMES = searcher_names()
+# Configurations of a space of which it begins with those that tell most about all others, so that
+# only ties are left to chance. From larger ones a part is drawn first.
+MAY_DRAW_NOTHING_UP_TO = {"main_effect_posterior": 250}
 INF = math.inf
 
 
@@ -118,9 +121,13 @@ def test_the_same_seed_gives_the_same_run(make: Callable[[], Any], task: Task) -
     assert (first.asks, first.outcome) == (second.asks, second.outcome)
 
 
-def test_other_seeds_give_other_runs(make: Callable[[], Any], task: Task) -> None:
+def test_other_seeds_give_other_runs(
+    make: Callable[[], Any], source: SearcherSource, task: Task
+) -> None:
     orders = {tuple(run_in_process(make(), task, seed).rows.tolist()) for seed in range(3)}
-    assert (len(orders) > 1) == (task.recording.space.size > 1)
+    size = task.recording.space.size
+    if size == 1 or size > MAY_DRAW_NOTHING_UP_TO.get(source.name, 1):
+        assert (len(orders) > 1) == (size > 1)
 
 
 def test_a_run_ends_with_the_budget_or_the_space(make: Callable[[], Any], task: Task) -> None:

@@ -110,11 +110,14 @@ def test_features_are_deterministic():
 
 def test_numbers_stay_in_their_ranges_on_every_shipped_recording():
     for entry in list_spaces():
-        features = compute_features(load_space(entry.name))
+        recording = load_space(entry.name)
+        features = compute_features(recording)
         assert all(0 <= p.main_effect <= 1 for p in features.parameters)
         assert all(0 <= share <= 1 for _, _, share in features.interactions)
         assert -1 <= features.fitness_distance_correlation <= 1
         assert 0 < features.neighbour_autocorrelation < 1
-        # A plateau within the readings' noise has many: reduction has 183 of 2,562.
-        assert 1 <= features.local_optima <= features.size // 10
+        # A plateau within the readings' noise has many: reduction has 183 of 2,562. A sample lacks
+        # most of each one's neighbours: of 900 for the bilateral filter 145 have no better one.
+        share = 10 if recording.info.exhaustive else 4
+        assert 1 <= features.local_optima <= features.size // share
         assert 0 < features.share_within[1] <= features.share_within[5] <= features.share_within[10]
