@@ -23,9 +23,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from llamea_gpu.integrations.helion.grid import read_grid
-from llamea_gpu.integrations.helion.kernels import find_script, load_case
-from llamea_gpu.integrations.helion.record import RecordSettings, plan_recording, record_kernel
+from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+from llamea_gpu.recording.helion.grid import read_grid
+from llamea_gpu.recording.helion.record import RecordSettings, plan_recording, record_kernel
 
 COMPILE_TIMEOUT_S = 30
 

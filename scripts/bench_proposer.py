@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from llamea_gpu.integrations.tuning.recordings import counted_task
+from llamea_gpu.live.recordings import counted_task
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import resolve

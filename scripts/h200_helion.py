@@ -50,7 +50,7 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
-from llamea_gpu.integrations.helion.kernels import KernelCase, find_script, load_case
+from llamea_gpu.frameworks.helion.kernel_script import KernelCase, find_script, load_case
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = (
@@ -238,8 +238,8 @@ def make_search(searcher: str, bound: Any, case: KernelCase) -> Any:
     from helion.autotuner import search_algorithms
     from helion.autotuner.effort_profile import get_effort_profile
 
-    from llamea_gpu.integrations.helion.live import search_class
-    from llamea_gpu.integrations.optimizer import load_optimizer
+    from llamea_gpu.live.helion.registration import search_class
+    from llamea_gpu.live.optimizer import load_optimizer
 
     name, _, budget = searcher.partition("@")
     if not name.startswith("helion:"):
@@ -256,7 +256,7 @@ def measure_again(out: Path, kernel: str, case: KernelCase, bound: Any) -> dict[
     """Times of all results, the default and the reference: medians over rounds in turns."""
     import helion
 
-    from llamea_gpu.integrations.helion.stages import time_call
+    from llamea_gpu.frameworks.helion.stages import time_call
 
     calls: dict[str, Callable[[], object]] = {}
 

@@ -43,10 +43,10 @@ from typing import Any
 import numpy as np
 import pyarrow  # noqa: F401 - writes recordings: a missing one shows before the time is spent
 
-from llamea_gpu.integrations.kernel_tuner.record import record_kernel
-from llamea_gpu.integrations.kernel_tuner.script import KernelScript, load_kernel_script
-from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
-from llamea_gpu.integrations.progress import RecordProgress
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
+from llamea_gpu.recording.kernel_tuner.record import record_kernel
+from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -282,7 +282,7 @@ def tune_one_way(way: str, options: argparse.Namespace) -> None:
 
 
 def _tuner(way: str, options: argparse.Namespace) -> Any:
-    from llamea_gpu.integrations.kernel_tuner import strategy
+    from llamea_gpu.live.kernel_tuner import strategy
 
     if way == "strategy":
         return strategy(options.optimizer, seed=1)
@@ -323,8 +323,8 @@ def _arguments(script: KernelScript, options: argparse.Namespace) -> dict[str, A
 
 def _exported(options: argparse.Namespace) -> Any:
     """The optimizer as a file that knows nothing of llamea_gpu, imported from there."""
-    from llamea_gpu.integrations.kernel_tuner.export import export_source
-    from llamea_gpu.integrations.optimizer import load_optimizer
+    from llamea_gpu.export.kernel_tuner import export_source
+    from llamea_gpu.live.optimizer import load_optimizer
 
     optimizer = load_optimizer(options.optimizer)
     path = Path(tempfile.mkdtemp()) / "exported_optimizer.py"

@@ -39,9 +39,9 @@ from h200_helion import make_search
 from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 from sklearn.ensemble import ExtraTreesRegressor
 
-from llamea_gpu.integrations.helion.kernels import KernelCase, find_script
-from llamea_gpu.integrations.helion.space import HelionSpace
-from llamea_gpu.integrations.helion.static import pretend_gpu
+from llamea_gpu.frameworks.helion.kernel_script import KernelCase, find_script
+from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.frameworks.helion.static import pretend_gpu
 
 ROOT = Path(__file__).resolve().parents[1]
 READINGS = ROOT / "docs" / "results" / "logs" / "helion_h200_readings.csv.gz"

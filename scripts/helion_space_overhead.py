@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from llamea_gpu.integrations.helion.kernels import find_script, load_case
-from llamea_gpu.integrations.helion.space import HelionSpace
-from llamea_gpu.integrations.helion.static import pretend_gpu
+from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.frameworks.helion.static import pretend_gpu
 
 REPEATS = 15
 

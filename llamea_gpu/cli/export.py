@@ -23,8 +23,8 @@ class Target(str, Enum):
 
 # Imported late: only the one that is asked for.
 _MODULES = {
-    Target.KERNEL_TUNER: "llamea_gpu.integrations.kernel_tuner.export",
-    Target.HELION: "llamea_gpu.integrations.helion.export",
+    Target.KERNEL_TUNER: "llamea_gpu.export.kernel_tuner",
+    Target.HELION: "llamea_gpu.export.helion",
 }
 
 
@@ -37,7 +37,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
 ) -> None:
     """Write an optimizer as one readable file that does not need llamea_gpu."""
-    from llamea_gpu.integrations.optimizer import load_optimizer
+    from llamea_gpu.live.optimizer import load_optimizer
 
     optimizer = load_optimizer(name)
     source: str = importlib.import_module(_MODULES[to]).export_source(optimizer)

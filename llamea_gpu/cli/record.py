@@ -17,7 +17,7 @@ from rich.text import Text
 
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.integrations.progress import RecordProgress
+from llamea_gpu.recording.progress import RecordProgress
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
 
@@ -72,9 +72,9 @@ def kernel_tuner(
     SCRIPT defines tune_kernel_arguments(), which returns the keyword arguments of tune_kernel; it
     is executed. Interrupted or killed, the same command continues where it was.
     """
-    from llamea_gpu.integrations.kernel_tuner.record import record_kernel
-    from llamea_gpu.integrations.kernel_tuner.script import parse_sizes
-    from llamea_gpu.integrations.kernel_tuner.settings import RecordSettings
+    from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
+    from llamea_gpu.recording.kernel_tuner.record import record_kernel
+    from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
     check_new_output(output)
     settings = RecordSettings(

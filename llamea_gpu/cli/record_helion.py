@@ -24,8 +24,8 @@ from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
 
 if TYPE_CHECKING:
-    from llamea_gpu.integrations.helion.static import StaticReport
-    from llamea_gpu.integrations.helion.static_filter import KernelDescription
+    from llamea_gpu.frameworks.helion.static import StaticReport
+    from llamea_gpu.recording.helion.static_filter import KernelDescription
 
 STATIC = "STATIC: compiled for a GPU that is not here, never launched. Not a measurement."
 
@@ -74,8 +74,8 @@ def record_helion(
 
     SCRIPT is executed. Interrupted or killed, the same command continues where it was.
     """
-    from llamea_gpu.integrations.helion.kernels import find_script
-    from llamea_gpu.integrations.helion.record import (
+    from llamea_gpu.frameworks.helion.kernel_script import find_script
+    from llamea_gpu.recording.helion.record import (
         RecordSettings,
         journal_path,
         plan_recording,
@@ -146,8 +146,8 @@ def describe_helion(
     Needs no GPU. SCRIPT is executed. What is compiled is the default configuration, Helion's seeds
     and random ones: registers, shared memory, and whether a block can be launched.
     """
-    from llamea_gpu.integrations.helion.kernels import find_script
-    from llamea_gpu.integrations.helion.static_filter import describe_kernel, static_reports
+    from llamea_gpu.frameworks.helion.kernel_script import find_script
+    from llamea_gpu.recording.helion.static_filter import describe_kernel, static_reports
 
     path = find_script(script)
     found = describe_kernel(path, gpu.value, shape, draw=draw, seed=seed)

@@ -29,7 +29,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.spaces.catalogue import load_space
 
 if TYPE_CHECKING:
-    from llamea_gpu.integrations.tuning import TuneProgress, TuningResult
+    from llamea_gpu.live import TuneProgress, TuningResult
 
 _PLAIN_EVERY_S = 15.0
 Effort = Annotated[str, typer.Option(help="Helion: 'quick' or 'full'.")]
@@ -79,9 +79,9 @@ def tune(
     SCRIPT is executed, and so is an optimizer's source: on a live kernel in this process, on a
     recording in the sandbox. What a model answers to llm: is parsed, never executed.
     """
-    from llamea_gpu.integrations.kernel_tuner.script import parse_sizes
-    from llamea_gpu.integrations.tuning import TuneSettings, tune_recording, tune_script
-    from llamea_gpu.integrations.tuning.scripts import find_kernel_script
+    from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
+    from llamea_gpu.live import TuneSettings, tune_recording, tune_script
+    from llamea_gpu.live.scripts import find_kernel_script
 
     if (script is None) == (space is None):
         raise SearcherError("tune takes a kernel script, or --space and a recording's name")

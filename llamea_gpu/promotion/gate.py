@@ -20,9 +20,8 @@ import numpy as np
 from llamea_gpu.bench.findings import Comparison, Interval
 from llamea_gpu.bench.measures import is_failed
 from llamea_gpu.errors import AnswerError, LlameaGpuError, SearcherError
-from llamea_gpu.integrations.helion import parity as helion_parity
-from llamea_gpu.integrations.kernel_tuner import parity as kernel_tuner_parity
-from llamea_gpu.integrations.optimizer import LoadedOptimizer, Provenance
+from llamea_gpu.export import helion_parity, kernel_tuner_parity
+from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.prompting import admit
 from llamea_gpu.runner import Runner

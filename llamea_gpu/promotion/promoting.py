@@ -29,7 +29,7 @@ from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
-from llamea_gpu.integrations.optimizer import idea_of
+from llamea_gpu.live.optimizer import idea_of
 from llamea_gpu.promotion import gate
 from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
 from llamea_gpu.promotion.incumbents import Incumbents, reusable_runs

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from llamea_gpu.contract import Configuration, Configurations, Optimizer
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.runner.recorded_space import RecordedSpace
-from llamea_gpu.searchers.contract import Configuration, Configurations, Optimizer
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.space import SearchSpace
 from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from llamea_gpu.searchers.contract import Configuration, Value
+from llamea_gpu.contract import Configuration, Value
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SpaceView
 

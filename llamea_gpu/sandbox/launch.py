@@ -44,8 +44,8 @@ _WHEEL_METADATA = "kernel_tuner-*.dist-info"
 _THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals", *KERNEL_TUNER_NEEDS)
 # This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
 _OWN_CODE = (
-    *("__init__.py", "errors.py", "sandbox", "seeding.py", "spaces"),
-    *(f"searchers/{name}" for name in ("__init__.py", "contract.py", "library.py", "kernel_tuner")),
+    *("__init__.py", "contract.py", "errors.py", "sandbox", "seeding.py", "spaces"),
+    *(f"searchers/{name}" for name in ("__init__.py", "library.py", "kernel_tuner")),
 )
 _MULTIARCH = f"{platform.machine()}-linux-gnu"
 _LINKER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")

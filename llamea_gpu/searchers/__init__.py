@@ -1,1 +1,1 @@
-"""Searchers: everything that tunes under one contract (`llamea_gpu.searchers.contract`)."""
+"""Searchers: everything that tunes under one contract (`llamea_gpu.contract`)."""

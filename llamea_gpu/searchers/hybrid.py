@@ -27,15 +27,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from llamea_gpu.errors import BudgetExhausted, SearcherError
-from llamea_gpu.searchers import registry
-from llamea_gpu.searchers.contract import (
+from llamea_gpu.contract import (
     Configuration,
     Configurations,
     Evaluate,
     Optimizer,
     Space,
 )
+from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.searchers import registry
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
 from llamea_gpu.searchers.source import find_class, parse_source, read_source
 from llamea_gpu.spaces.seeded import SeededSpace

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from llamea_gpu.contract import Optimizer
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Optimizer
 
 Setting = int | float | bool | str
 AnySetting = TypeVar("AnySetting", bound=Setting)

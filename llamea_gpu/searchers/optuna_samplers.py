@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from llamea_gpu.contract import Configuration, Evaluate, Space
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Configuration, Evaluate, Space
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.contract import Configuration, Evaluate, Space
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Configuration, Evaluate, Space
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 _DEFAULTS: dict[str, dict[str, Setting]] = {

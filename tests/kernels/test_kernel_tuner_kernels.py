@@ -20,7 +20,7 @@ import pytest
 from kernel_tuner.searchspace import Searchspace
 from support.cuda_emulation import EmulatedKernel
 
-from llamea_gpu.integrations.kernel_tuner.script import load_kernel_script
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
 from llamea_gpu.resources import resource_dir
 
 FOLDER = resource_dir("tuning_spaces") / "kernels" / "kernel_tuner"

@@ -9,7 +9,7 @@ import pytest
 from support.programs import CLIMBER
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.integrations.confinement import run_worker
+from llamea_gpu.export.confinement import run_worker
 from llamea_gpu.promotion import gate
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource
@@ -55,7 +55,7 @@ def test_visits_that_differ_are_seen_in_helion() -> None:
 CONFINED = """
 import os, socket, threading
 from pathlib import Path
-from llamea_gpu.integrations.confinement import confine, tell
+from llamea_gpu.export.confinement import confine, tell
 
 def attempt(name, action):
     try:

@@ -23,10 +23,10 @@ from llamea_gpu.bench.plan import describe_space
 from llamea_gpu.cli import app
 from llamea_gpu.errors import ArchiveError, SearcherError, SettingsError
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
-from llamea_gpu.integrations import optimizer as optimizer_module
-from llamea_gpu.integrations.helion.export import export_source as export_to_helion
-from llamea_gpu.integrations.kernel_tuner.export import export_source as export_to_kernel_tuner
-from llamea_gpu.integrations.optimizer import load_optimizer
+from llamea_gpu.export.helion import export_source as export_to_helion
+from llamea_gpu.export.kernel_tuner import export_source as export_to_kernel_tuner
+from llamea_gpu.live import optimizer as optimizer_module
+from llamea_gpu.live.optimizer import load_optimizer
 from llamea_gpu.promotion import (
     Card,
     Check,

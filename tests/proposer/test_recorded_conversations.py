@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llamea_gpu.integrations.tuning.recordings import counted_task
+from llamea_gpu.live.recordings import counted_task
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.searchers.registry import resolve

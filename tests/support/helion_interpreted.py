@@ -17,8 +17,8 @@ import torch
 import triton
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.integrations.helion import kernels, stages
-from llamea_gpu.integrations.helion.compiling import generate, generated_module
+from llamea_gpu.frameworks.helion import kernel_script, stages
+from llamea_gpu.frameworks.helion.compiling import generate, generated_module
 
 # Small, and none a multiple of a block, so that edges are there.
 TINY = {
@@ -67,22 +67,22 @@ def helion_kernel(shape):
 
 def shipped_kernels(folder: Path) -> list[tuple[str, bool, float]]:
     """Name, whether the shape is the reference's, and relative error, of each kernel in TINY."""
-    load = kernels._load
+    load = kernel_script._load
 
     def load_tiny(script: Path) -> types.ModuleType:
         module = load(script)
         module.SHAPES = {"medium": TINY[script.stem]}  # type: ignore[attr-defined]
         return module
 
-    kernels._load = load_tiny
+    kernel_script._load = load_tiny
     try:
         return [(name, *_compared(name, folder / f"{name}.py")) for name in TINY]
     finally:
-        kernels._load = load
+        kernel_script._load = load
 
 
 def _compared(name: str, path: Path) -> tuple[bool, float]:
-    case = kernels.load_case(kernels.shipped_kernels()[name])
+    case = kernel_script.load_case(kernel_script.shipped_kernels()[name])
     arguments = tuple(map(_wide, case.arguments))
     bound = case.kernel.bind(arguments)
     source = generate(bound, bound.config_spec.default_config())
@@ -167,7 +167,7 @@ def timing_stage(folder: Path) -> dict[str, Any]:
     timed.clear()
     with stages.TimingStage(script, "right", folder).opened() as (facts, handle):
         found["facts"] = dict(facts)
-        case = kernels.load_case(script, "right")
+        case = kernel_script.load_case(script, "right")
         bound = case.kernel.bind(case.arguments)
         source = generate(bound, bound.config_spec.default_config())
         assert source.count("[], 2.0,") == 1, source
@@ -187,9 +187,9 @@ def timing_stage(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _load_on_cpu(script: Path, shape: str | None) -> kernels.KernelCase:
+def _load_on_cpu(script: Path, shape: str | None) -> kernel_script.KernelCase:
     with torch.device("cpu"):  # rather than on the GPU that the stage asks for
-        return kernels.load_case(script, shape)
+        return kernel_script.load_case(script, shape)
 
 
 def main(folder: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
 
-from llamea_gpu.integrations.helion.space import HelionSpace
+from llamea_gpu.frameworks.helion.space import HelionSpace
 
 
 def seeds_of(bound: Any) -> list[list[Any]]:

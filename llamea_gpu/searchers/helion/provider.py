@@ -17,7 +17,7 @@ from typing import Any
 
 from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 
-from llamea_gpu.searchers.contract import Evaluate
+from llamea_gpu.contract import Evaluate
 from llamea_gpu.searchers.helion.tunables import Tunables
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from helion.autotuner.llm import transport, workload
 
+from llamea_gpu.contract import Space
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Space
 from llamea_gpu.searchers.helion.scoped import replaced
 from llamea_gpu.spaces.recording import RecordingInfo
 

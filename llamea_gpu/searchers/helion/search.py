@@ -28,8 +28,8 @@ from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
 from helion.autotuner.pattern_search import InitialPopulationStrategy
 
+from llamea_gpu.contract import Configuration, Evaluate, Space
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Configuration, Evaluate, Space
 from llamea_gpu.searchers.helion import route
 from llamea_gpu.searchers.helion.provider import RecordedProvider, timed_again
 from llamea_gpu.searchers.helion.scoped import environment, replaced

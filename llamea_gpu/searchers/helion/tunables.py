@@ -26,7 +26,7 @@ from helion.autotuner.config_fragment import (
     PowerOfTwoFragment,
 )
 
-from llamea_gpu.searchers.contract import Configuration, Space, Value
+from llamea_gpu.contract import Configuration, Space, Value
 
 
 class Tunables:

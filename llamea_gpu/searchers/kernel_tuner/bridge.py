@@ -27,8 +27,8 @@ from kernel_tuner import util
 from kernel_tuner.interface import Options
 from kernel_tuner.runners.runner import Runner
 
+from llamea_gpu.contract import Evaluate, Value
 from llamea_gpu.errors import BudgetExhausted
-from llamea_gpu.searchers.contract import Evaluate, Value
 from llamea_gpu.searchers.kernel_tuner.searchspace import ListedSearchspace
 
 Tune = Callable[[ListedSearchspace, Runner, Options], Any]

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from kernel_tuner.searchspace import Searchspace
 
+from llamea_gpu.contract import Configuration, Space, Value
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.contract import Configuration, Space, Value
 
 # What Kernel Tuner's simulated device claims, so that no restriction on threads is added.
 _MAX_THREADS = 1_000_000_000

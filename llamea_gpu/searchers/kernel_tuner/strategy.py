@@ -21,7 +21,7 @@ import numpy as np
 # Kernel Tuner imports it in the middle of a run; it then takes seeded entropy that is the run's.
 import scipy.stats.qmc  # noqa: F401
 
-from llamea_gpu.searchers.contract import Evaluate, Space
+from llamea_gpu.contract import Evaluate, Space
 from llamea_gpu.searchers.kernel_tuner.bridge import search
 from llamea_gpu.searchers.kernel_tuner.searchspace import fresh_searchspace
 from llamea_gpu.searchers.library import Setting

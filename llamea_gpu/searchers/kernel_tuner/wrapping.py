@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from kernel_tuner.strategies.wrapper import OptAlgWrapper
 
-from llamea_gpu.searchers.contract import Evaluate, Optimizer, Space
+from llamea_gpu.contract import Evaluate, Optimizer, Space
 from llamea_gpu.searchers.kernel_tuner.bridge import Tune, search
 from llamea_gpu.searchers.kernel_tuner.searchspace import ListedSearchspace
 

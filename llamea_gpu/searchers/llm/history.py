@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from llamea_gpu.contract import Configuration
 from llamea_gpu.prompting.proposer import Progress, Result, ValueEffect
-from llamea_gpu.searchers.contract import Configuration
 from llamea_gpu.searchers.llm.layout import Layout
 from llamea_gpu.searchers.llm.values import whole
 

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from llamea_gpu.contract import Configuration, Space, Value
 from llamea_gpu.prompting.proposer import Parameter, SpaceDescription
-from llamea_gpu.searchers.contract import Configuration, Space, Value
 from llamea_gpu.searchers.llm.values import whole
 
 _ELEMENT = re.compile(r"^(.+)\[(\d+)\]$")

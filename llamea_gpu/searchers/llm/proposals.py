@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from llamea_gpu.searchers.contract import Configuration, Space
+from llamea_gpu.contract import Configuration, Space
 from llamea_gpu.searchers.llm.layout import Field, Layout, plain
 from llamea_gpu.searchers.llm.reading import Partial, Reading, read_values
 from llamea_gpu.searchers.llm.values import match_value, shown

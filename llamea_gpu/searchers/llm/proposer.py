@@ -24,6 +24,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from llamea_gpu.contract import Configuration, Evaluate, Optimizer, Space
 from llamea_gpu.llm import ChatRequest, Ledger, Message, make_client, save_recording
 from llamea_gpu.prompting.proposer import (
     SpaceDescription,
@@ -31,7 +32,6 @@ from llamea_gpu.prompting.proposer import (
     render_first,
     render_refine,
 )
-from llamea_gpu.searchers.contract import Configuration, Evaluate, Optimizer, Space
 from llamea_gpu.searchers.llm.conversation import Conversation, Reply
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout

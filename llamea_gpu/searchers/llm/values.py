@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llamea_gpu.searchers.contract import Value
+from llamea_gpu.contract import Value
 
 _MAX_SHOWN = 40
 _MAX_LISTED = 12

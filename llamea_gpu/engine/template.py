@@ -1,0 +1,173 @@
+"""A process that has imported what workers need, and forks them.
+
+Importing PyTorch, Triton and Helion takes seconds, and sixteen processes that do it at once disturb
+one another: here it is done once. The template touches no GPU, since CUDA does not survive a fork;
+a fork may. It dies with its owner, and its forks die with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
+from time import monotonic, sleep
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.005
+
+
+class Template:
+    """The owner's handle. A context manager: leaving it ends the process and its forks.
+
+    Args:
+        modules: to import; one that is not there is left to the workers to complain of.
+        log: for what they print as they are imported.
+    """
+
+    def __init__(self, modules: Sequence[str], log: Path) -> None:
+        self._modules, self._log = list(modules), log
+        self._last = 0
+        self._start()
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def fork(self, connection: Connection, log: Path) -> int:
+        """Have a worker serve ``connection``, with its output in ``log``; returns its number.
+
+        Does not wait for it. If the template is gone, a new one is started.
+        """
+        if self._process.poll() is not None:
+            self.stop()
+            self._start()
+        self._last += 1
+        with contextlib.suppress(OSError):  # it has just died: so has the connection
+            self._control.send(("fork", self._last, str(log)))
+            send_handle(self._control, connection.fileno(), self._process.pid)
+        return self._last
+
+    def end(self, number: int, wait_s: float) -> int | None:
+        """End a worker, with all that it started, at the latest after ``wait_s``.
+
+        Returns:
+            Its exit status (negative: the signal), or None when it went with its template.
+        """
+        try:
+            self._control.send(("end", number, wait_s))
+            status: int | None = self._control.recv()
+        except (EOFError, OSError):
+            return None
+        return status
+
+    def stop(self) -> None:
+        """End it, and every worker that is left."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> None:
+        self._control, theirs = Pipe()
+        with theirs, self._log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - this module
+                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a Ctrl-C is for the owner, which ends in order
+            )
+        with contextlib.suppress(OSError):
+            self._control.send((sys.path, self._modules))
+
+
+def main(control: Connection) -> None:
+    """The template's half: import, then fork and end workers until the owner is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        sys.path[:], modules = control.recv()
+        _import(modules)
+        pids: dict[int, int] = {}
+        while True:
+            what, number, detail = control.recv()
+            if what == "fork":
+                pids[number] = _fork(control, detail)
+            else:
+                control.send(_end(pids.pop(number), detail) if number in pids else None)
+
+
+def _import(modules: Sequence[str]) -> None:
+    # torch.cuda.is_available() must not initialise CUDA: NVML answers instead.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    for name in modules:
+        with contextlib.suppress(Exception):  # the worker that needs it fails with its own words
+            importlib.import_module(name)
+    del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
+
+
+def _fork(control: Connection, log: str) -> int:
+    descriptor = recv_handle(control)
+    template = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(descriptor)
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        _die_with(template)
+        control.close()
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, sys.stdout.fileno())
+        os.dup2(output, sys.stderr.fileno())
+        tempfile.tempdir = None  # to be looked up again: a stage may set TMPDIR
+        from llamea_gpu.engine.worker import serve  # which needs this module
+
+        serve(Connection(descriptor))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end(pid: int, wait_s: float) -> int:
+    until = monotonic() + wait_s
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and monotonic() < until:
+        sleep(_POLL_S)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # what it started outlives it otherwise
+    if not ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # it may not have had its group yet
+        _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _die_with(owner: int) -> None:
+    """Have this process killed when ``owner``, its parent, ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != owner:  # it died before this process could ask to be told
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    _die_with(int(sys.argv[2]))
+    main(Connection(int(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""An optimizer as one file that does not need llamea_gpu."""

@@ -1,0 +1,234 @@
+"""Single-file export: an optimizer and a runtime as one readable Python file.
+
+What it does: writes the header (idea, how to use it, provenance, licence), merges the imports of
+both, and puts the optimizer's text and the runtime's text below, each as it was written.
+
+What it does not do: know a framework (`kernel_tuner.export` and `helion.export` bring the runtime
+and what joins the two), or rename anything: a name that both sides define is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from llamea_gpu import __version__
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.live.optimizer import LoadedOptimizer
+from llamea_gpu.prompting.normalise import module_names
+
+COPYRIGHT = "Copyright (c) 2026 The llamea_gpu authors"
+_PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
+_NOQA = re.compile(r"  # noqa: .*$", re.MULTILINE)  # directives of this project's own settings
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_WIDTH = 98
+_BUILTINS = frozenset(dir(builtins))
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a framework adds to an optimizer to make a file of it.
+
+    ``target`` is the value of ``--to``; ``title`` says what the file is, e.g. ``"a Kernel Tuner
+    strategy"``; ``framework`` the requirement, e.g. ``"helion >= 1.2"``.
+    ``runtime`` is a module's text: docstring, imports, then code; module-level names that no
+    optimizer is likely to have. ``joint`` is code that joins runtime and optimizer, at the end of
+    the file. ``usage`` is example code for the header.
+    """
+
+    target: str
+    title: str
+    framework: str
+    runtime: str
+    joint: str
+    usage: str
+
+
+def compose(optimizer: LoadedOptimizer, export: Export) -> str:
+    """The file's text.
+
+    Raises:
+        SearcherError: optimizer and runtime define the same name for different things, or the
+            optimizer's text is laid out so that they cannot be joined.
+    """
+    own, runtime = _Module.parse(optimizer.source), _Module.parse(export.runtime)
+    _refuse_collisions(optimizer.name, own, runtime, ast.parse(export.joint))
+    top = [
+        _header(optimizer, export, own),
+        _import_block([*own.imports, *runtime.imports]),
+        _rule(f"The optimizer: {optimizer.class_name}"),
+        own.body,
+    ]
+    framework = export.framework.partition(" ")[0]
+    rest = [
+        _rule(f"The runtime: what connects it to {framework}") + "\n\n" + runtime.body,
+        export.joint.strip("\n"),
+    ]
+    text = "\n\n\n".join(["\n\n".join(top), *(_NOQA.sub("", part) for part in rest)]) + "\n"
+    try:
+        compile(text, f"{optimizer.name}.py", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise SearcherError(
+            f"{optimizer.name} must begin with its docstring and imports, each on lines of its "
+            f"own, to be exported, but: {error}"
+        ) from error
+    return text
+
+
+def packages(source: str) -> tuple[str, ...]:
+    """The packages beyond the standard library that ``source`` imports, as pip names them."""
+    roots = {statement.root for node in ast.walk(ast.parse(source)) for statement in _parsed(node)}
+    return tuple(_PACKAGES[root] for root in _PACKAGES if root in roots)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Import:
+    """One imported name: ``import module as alias``, or ``from module import name as alias``."""
+
+    module: str
+    name: str = ""
+    alias: str = ""
+
+    @property
+    def root(self) -> str:
+        return self.module.partition(".")[0]
+
+    @property
+    def bound(self) -> str:
+        return self.alias or self.name or self.root
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module in three: docstring, leading imports, and the rest as it was written."""
+
+    docstring: str
+    imports: tuple[_Import, ...]
+    body: str
+    tree: ast.Module
+
+    @classmethod
+    def parse(cls, source: str) -> _Module:
+        tree = ast.parse(source)
+        docstring = ast.get_docstring(tree) or ""
+        leading: list[ast.stmt] = []
+        for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+            is_docstring = bool(docstring) and not leading
+            if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+                break
+            if following is not None and following.lineno == node.end_lineno:
+                break  # what shares its line with other code stays where it is
+            leading.append(node)
+        imports = tuple(item for node in leading for item in _parsed(node))
+        return cls(docstring, imports, _without(source, leading), tree)
+
+
+def _without(source: str, statements: Sequence[ast.stmt]) -> str:
+    """``source`` without the lines of ``statements``, and without blank lines around it."""
+    dropped = {
+        number
+        for node in statements
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = source.split("\n")
+    kept = [line for number, line in enumerate(lines, start=1) if number not in dropped]
+    return "\n".join(kept).strip("\n")
+
+
+def _parsed(node: ast.AST) -> Iterator[_Import]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield _Import(alias.name, "", alias.asname or "")
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield _Import(node.module or "", alias.name, alias.asname or "")
+
+
+def _import_block(imports: Sequence[_Import]) -> str:
+    """Sorted import statements: ``__future__``, standard library, packages."""
+    groups: list[list[str]] = [[], [], []]
+    plain = sorted({i for i in imports if not i.name})
+    for item in plain:
+        renamed = f" as {item.alias}" if item.alias else ""
+        groups[_group(item.root)].append(f"import {item.module}{renamed}")
+    for module in sorted({i.module for i in imports if i.name}):
+        names = sorted({i for i in imports if i.name and i.module == module}, key=_by_kind)
+        listed = ", ".join(f"{i.name} as {i.alias}" if i.alias else i.name for i in names)
+        groups[_group(module.partition(".")[0])].append(f"from {module} import {listed}")
+    return "\n\n".join("\n".join(group) for group in groups if group)
+
+
+def _group(root: str) -> int:
+    if root == "__future__":
+        return 0
+    return 1 if root in sys.stdlib_module_names else 2
+
+
+def _by_kind(item: _Import) -> tuple[int, str]:
+    """Constants, then classes, then functions: the order that import sorters agree on."""
+    kind = 0 if item.name.isupper() else 1 if item.name[0].isupper() else 2
+    return kind, item.name
+
+
+def _refuse_collisions(name: str, own: _Module, runtime: _Module, joint: ast.Module) -> None:
+    """A name may be bound on both sides only by the same import."""
+    theirs = module_names(runtime.tree) | module_names(joint)
+    theirs |= _names_read(runtime.tree) & _BUILTINS
+    shared = {i.bound for i in set(own.imports) & set(runtime.imports)}
+    clashing = sorted((module_names(own.tree) & theirs) - shared)
+    if clashing:
+        raise SearcherError(
+            f"an exported optimizer must not define the names of its runtime, but {name} defines "
+            f"{', '.join(clashing)}: rename {'it' if len(clashing) == 1 else 'them'}"
+        )
+
+
+def _names_read(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _header(optimizer: LoadedOptimizer, export: Export, own: _Module) -> str:
+    usage = "\n".join(f"    {line}".rstrip() for line in export.usage.strip().split("\n"))
+    needed = [export.framework, *(p for p in packages(optimizer.source) if p != "numpy"), "numpy"]
+    facts = [*_provenance(optimizer, export), f"Needs: {', '.join(needed)}."]
+    title = f"{optimizer.class_name}: {export.title}."
+    idea = textwrap.fill(optimizer.idea, _WIDTH)
+    paragraphs = [title, idea, own.docstring, usage, "\n".join(facts)]
+    text = "\n\n".join(_quotable(p) for p in paragraphs if p)
+    licence = f"# SPDX-License-Identifier: MIT\n# {COPYRIGHT}"
+    if optimizer.provenance.origin != "shipped":  # not ours to license
+        licence = f"# The runtime, not the optimizer: MIT License, {COPYRIGHT}"
+    return f'{licence}\n"""{text}\n"""'
+
+
+def _provenance(optimizer: LoadedOptimizer, export: Export) -> Iterator[str]:
+    told = optimizer.provenance
+    shipped = told.origin == "shipped"
+    where = "" if shipped else ", a file of its user, under the licence of its author"
+    yield f"Optimizer: {optimizer.name}{where}."
+    if told.model:
+        run = f" in the run {told.run}" if told.run else ""
+        day = f", {told.date}" if told.date else ""
+        yield f"Written by: {told.model}{run}{day}."
+    if told.parents:
+        yield f"Parents: {', '.join(told.parents)}."
+    if told.command:
+        yield f"Made by: {told.command}"
+    command = shlex.join(("llamea-gpu", "export", optimizer.spec, "--to", export.target))
+    yield f"Exported by: llamea-gpu {__version__}, {command}"
+
+
+def _quotable(text: str) -> str:
+    """``text`` as it may stand in a docstring; foreign text cannot end it."""
+    clean = _CONTROL.sub("", text).replace("\\", "\\\\")
+    return clean.replace('"""', '\\"\\"\\"')
+
+
+def _rule(title: str) -> str:
+    return f"# {'-' * _WIDTH}\n# {title}\n# {'-' * _WIDTH}"

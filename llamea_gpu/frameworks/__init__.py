@@ -1,0 +1,1 @@
+"""What recording, live tuning and export know of a framework in common."""

@@ -1,0 +1,351 @@
+"""Helion kernels for a GPU that is not there: their configuration spaces, and what compiles.
+
+Inside :func:`pretend_gpu` torch, inductor and Triton answer questions about the device with the
+properties of the named GPU, and tensors "on" it are fake: shapes without storage. That is enough
+for Helion to bind a kernel (its configuration space, its default and seed configurations), to
+generate Triton code and to compile it to that GPU's machine code, which says how many registers
+and how much shared memory a configuration needs and whether it can be launched at all.
+
+Nothing is launched and nothing is timed: what comes out is STATIC, never a measurement. Only
+NVIDIA GPUs, and only Helion's Triton backend. One pretended GPU at a time in a process, and not
+beside work on a real one: the patches hold for the whole process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from llamea_gpu.errors import SpaceError
+from llamea_gpu.frameworks.helion.compiling import (
+    CompiledConfiguration,
+    ConfigurationRefusedError,
+    compile_configuration,
+)
+from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case
+
+KIB = 1024
+GIB = 1024**3
+MAX_THREADS_A_BLOCK = 1024
+TENSOR_MEMORY_COLUMNS = 512  # of one multiprocessor, compute capability 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What software asks a GPU about itself (CUDA C++ Programming Guide and data sheets).
+
+    Attributes:
+        name: as the driver reports it.
+        capability: compute capability, (major, minor).
+        multiprocessors: streaming multiprocessors.
+        shared_bytes_a_block: the most shared memory that one block can opt in to.
+        shared_bytes_a_multiprocessor: shared memory of one multiprocessor.
+        l2_bytes: level-2 cache.
+        memory_bytes: device memory.
+        registers: 32-bit registers of one multiprocessor, also the most for one block.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes_a_block: int
+    shared_bytes_a_multiprocessor: int
+    l2_bytes: int
+    memory_bytes: int
+    registers: int = 65_536
+
+    @property
+    def arch(self) -> int:
+        """Compute capability as one number: 90 for 9.0."""
+        return 10 * self.capability[0] + self.capability[1]
+
+
+GPUS: Mapping[str, GpuFacts] = {
+    "B200": GpuFacts("NVIDIA B200", (10, 0), 148, 227 * KIB, 228 * KIB, 126 << 20, 180 * GIB),
+    "H200": GpuFacts("NVIDIA H200", (9, 0), 132, 227 * KIB, 228 * KIB, 50 << 20, 141 * GIB),
+    "H100": GpuFacts(
+        "NVIDIA H100 80GB HBM3", (9, 0), 132, 227 * KIB, 228 * KIB, 50 << 20, 80 * GIB
+    ),
+    "A100": GpuFacts(
+        "NVIDIA A100-SXM4-80GB", (8, 0), 108, 163 * KIB, 164 * KIB, 40 << 20, 80 * GIB
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticReport:
+    """What compiling one configuration for a GPU tells without one. Not a measurement.
+
+    Attributes:
+        gpu: the GPU compiled for.
+        fits: whether a block of it can be launched there.
+        reason: why not; empty when it fits.
+        registers: a thread; spill_bytes: local memory a thread uses, spilled registers included.
+        shared_bytes: shared memory of one block.
+        tensor_memory_columns: tensor memory of one block (compute capability 10.0).
+        num_warps: warps of one block, as compiled: warp specialization adds some.
+    """
+
+    gpu: str
+    fits: bool
+    reason: str
+    registers: int = 0
+    spill_bytes: int = 0
+    shared_bytes: int = 0
+    tensor_memory_columns: int = 0
+    num_warps: int = 0
+
+
+class FakeArguments:
+    """Kernels bound to tensors without storage, on the GPU that torch reports.
+
+    That is the one of :func:`pretend_gpu` inside its ``with`` block, else a real one.
+    """
+
+    def __init__(self) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self._fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    @contextlib.contextmanager
+    def fake_tensors(self) -> Iterator[None]:
+        """Tensors made inside are fake and, unless told otherwise, on the GPU."""
+        import torch
+
+        with self._fake_mode, torch.device("cuda", 0):
+            yield
+
+    def load_case(self, script: Path, shape: str | None = None) -> KernelCase:
+        """A kernel script's case with fake arguments on the GPU.
+
+        Raises:
+            RecordingError: as `llamea_gpu.frameworks.helion.kernel_script.load_case`; also when the
+                script needs the values of its tensors, because fake ones have none.
+        """
+        # Made on the CPU and moved: a CPU build of torch cannot make every tensor on a GPU.
+        with self._fake_mode:
+            case = load_case(script, shape)
+            return replace(case, arguments=tuple(_on_gpu(a) for a in case.arguments))
+
+    def bind(self, kernel: Any, arguments: Sequence[object]) -> Any:
+        """The kernel bound to fake arguments: a ``helion.runtime.kernel.BoundKernel``.
+
+        Its ``config_spec`` is the configuration space that Helion would search on the GPU.
+        """
+        kernel.reset()  # what it was bound to before was bound for another GPU
+        return kernel.bind(tuple(arguments))
+
+    def compile_configuration(
+        self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
+    ) -> CompiledConfiguration:
+        """Compile one configuration to machine code.
+
+        Raises:
+            ConfigurationRefusedError: Helion or Triton refuses it.
+        """
+        with self.fake_tensors():
+            return compile_configuration(bound, tuple(arguments), config)
+
+
+class PretendedGpu(FakeArguments):
+    """The GPU that :func:`pretend_gpu` stands in for; valid inside its ``with`` block only."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.facts = GPUS[key]
+
+    def compile(
+        self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
+    ) -> StaticReport:
+        """Compile one configuration to machine code and read off what it needs.
+
+        A configuration that does not compile gives a report that says why, not an exception. Some
+        make the compiler hang or abort: ``static_filter.static_reports`` survives those.
+        """
+        try:
+            compiled = self.compile_configuration(bound, arguments, config)
+        except ConfigurationRefusedError as failure:
+            return StaticReport(self.key, False, str(failure))
+        needs = compiled.resources()
+        reason = _why_not(self.facts, needs.shared_bytes, needs.registers, needs.num_warps)
+        if needs.tensor_memory_columns > TENSOR_MEMORY_COLUMNS:
+            reason = reason or (
+                f"needs {needs.tensor_memory_columns} columns of tensor memory, but there are "
+                f"{TENSOR_MEMORY_COLUMNS}"
+            )
+        return StaticReport(
+            self.key,
+            not reason,
+            reason,
+            needs.registers,
+            needs.spill_bytes,
+            needs.shared_bytes,
+            needs.tensor_memory_columns,
+            needs.num_warps,
+        )
+
+
+@contextlib.contextmanager
+def pretend_gpu(gpu: str) -> Iterator[PretendedGpu]:
+    """Answer as if ``gpu`` ("B200", "H200", "H100", "A100") were in this machine.
+
+    Everything is put back at the end, also after an exception.
+
+    Raises:
+        SpaceError: an unknown GPU, or a GPU is pretended already.
+    """
+    if gpu not in GPUS:
+        raise SpaceError(f"the GPU must be one of {sorted(GPUS)}, but got {gpu!r}")
+    if _active:
+        raise SpaceError(f"one GPU can be pretended at a time, but {_active[0]} already is")
+    _active.append(gpu)
+    try:
+        with _patched(GPUS[gpu]):
+            _forget_devices()
+            yield PretendedGpu(gpu)
+    finally:
+        _active.clear()
+        _forget_devices()
+
+
+_active: list[str] = []
+
+
+@contextlib.contextmanager
+def _patched(facts: GpuFacts) -> Iterator[None]:
+    import torch
+    import triton
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    properties = _device_properties(facts)
+    major, minor = facts.capability
+    seen_by_inductor = DeviceProperties(
+        type="cuda",
+        index=0,
+        multi_processor_count=facts.multiprocessors,
+        cc=facts.arch,
+        major=major,
+        regs_per_multiprocessor=facts.registers,
+        max_threads_per_multi_processor=2048,
+        warp_size=32,
+    )
+    answers = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_capability": lambda _device=None: (major, minor),
+        "get_device_properties": lambda _device=None: properties,
+        "get_device_name": lambda _device=None: facts.name,
+        "synchronize": lambda *_arguments, **_options: None,
+    }
+    previous = triton.runtime.driver._active
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        version = torch.version.cuda or "13.0"  # a CPU build of torch names none
+        stack.enter_context(mock.patch.object(torch.version, "cuda", version))
+        create = classmethod(lambda _class, _device: seen_by_inductor)
+        stack.enter_context(mock.patch.object(DeviceProperties, "create", create))
+        triton.runtime.driver.set_active(_PretendedDriver(facts))
+        try:
+            yield
+        finally:
+            triton.runtime.driver._active = previous
+
+
+def _device_properties(facts: GpuFacts) -> types.SimpleNamespace:
+    """What ``torch.cuda.get_device_properties`` returns."""
+    return types.SimpleNamespace(
+        name=facts.name,
+        major=facts.capability[0],
+        minor=facts.capability[1],
+        multi_processor_count=facts.multiprocessors,
+        total_memory=facts.memory_bytes,
+        shared_memory_per_block=48 * KIB,
+        shared_memory_per_block_optin=facts.shared_bytes_a_block,
+        shared_memory_per_multiprocessor=facts.shared_bytes_a_multiprocessor,
+        regs_per_multiprocessor=facts.registers,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=MAX_THREADS_A_BLOCK,
+        L2_cache_size=facts.l2_bytes,
+        gcnArchName="",
+        is_integrated=0,
+        is_multi_gpu_board=0,
+    )
+
+
+class _PretendedDriver:
+    """As much of a Triton driver as compiling asks for."""
+
+    def __init__(self, facts: GpuFacts) -> None:
+        properties = {
+            "max_shared_mem": facts.shared_bytes_a_block,
+            "multiprocessor_count": facts.multiprocessors,
+            "max_num_regs": facts.registers,
+            "warpSize": 32,
+        }
+        self._arch = facts.arch
+        self.utils = types.SimpleNamespace(get_device_properties=lambda _device: properties)
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self._arch, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: object = None) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)
+
+
+def _on_gpu(value: Any) -> Any:
+    """A fake tensor with the same shape and strides on the GPU; anything else as it is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
+
+
+def _forget_devices() -> None:
+    """Empty Helion's caches of facts about the device."""
+    import helion._compat
+    import helion._hardware
+
+    for module in (helion._compat, helion._hardware):
+        for value in vars(module).values():
+            clear = getattr(value, "cache_clear", None)
+            if clear is not None:
+                clear()
+
+
+def _why_not(facts: GpuFacts, shared_bytes: int, registers: int, num_warps: int) -> str:
+    """Why a block cannot be launched; empty when it can."""
+    threads = 32 * num_warps
+    if shared_bytes > facts.shared_bytes_a_block:
+        return (
+            f"needs {shared_bytes} bytes of shared memory a block, but there are "
+            f"{facts.shared_bytes_a_block}"
+        )
+    if threads > MAX_THREADS_A_BLOCK:
+        return f"needs {threads} threads a block, but there are {MAX_THREADS_A_BLOCK}"
+    # Registers are handed out a warp at a time, in units of 8 a thread.
+    rounded = -(-registers // 8) * 8
+    if rounded * threads > facts.registers:
+        return f"needs {rounded * threads} registers a block, but there are {facts.registers}"
+    return ""

@@ -1,0 +1,1 @@
+"""Kernel Tuner's kernels: scripts."""

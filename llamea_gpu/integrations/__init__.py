@@ -1,1 +1,0 @@
-"""Live frameworks: tuning in them, recording from them, exporting to them."""

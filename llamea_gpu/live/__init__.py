@@ -1,0 +1,20 @@
+"""Tuning one kernel with any searcher: a live one of either framework, or a recording."""
+
+from llamea_gpu.live.recordings import tune_recording
+from llamea_gpu.live.result import (
+    Measured,
+    TuneProgress,
+    TuneSettings,
+    TuningResult,
+)
+from llamea_gpu.live.scripts import framework_of, tune_script
+
+__all__ = [
+    "Measured",
+    "TuneProgress",
+    "TuneSettings",
+    "TuningResult",
+    "framework_of",
+    "tune_recording",
+    "tune_script",
+]

@@ -1,0 +1,149 @@
+"""What Helion's own objects tell of a live kernel, for searchers that know more than values.
+
+What it does: describes source, arguments and GPU of a bound kernel, says why a configuration
+failed, and runs Helion's own searches by name.
+
+What it does not do: measure, or decide anything.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from llamea_gpu.contract import Configuration, Optimizer
+from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.live.helion.own_search import OwnSearch
+from llamea_gpu.live.helion.search import HelionBudgetExhausted, HelionEvaluate
+from llamea_gpu.live.searcher import KernelFacts
+from llamea_gpu.prompting.proposer import DeviceFacts
+from llamea_gpu.searchers.library import LibrarySearcher
+from llamea_gpu.spaces.recording import RecordingInfo
+
+_OF_HELION = "llamea_gpu.searchers.helion.search:HelionSearch"
+_FAILURES = {
+    "error": "does not compile or launch",
+    "timeout": "takes too long to compile or run",
+    "accuracy_error": "computes wrong results",
+    "filtered": "is refused by the kernel's filter",
+    "peer_compilation_fail": "does not compile on another device",
+}
+_ORDER_NOTE = (
+    "A parameter such as loop_orders[0].1 says which of the dimensions that are left comes at that "
+    "place, counted from 0; the last place needs no parameter."
+)
+_NORMALISED_NOTE = (
+    "Helion normalises configurations: a setting without a meaning beside the others is ignored."
+)
+_MOST_SHOWN = 8
+
+
+class HelionFramework:
+    """Helion, for `llamea_gpu.live.searcher`; ``on_batch`` is told after each batch."""
+
+    ended = HelionBudgetExhausted
+
+    def __init__(
+        self, on_batch: Callable[[HelionEvaluate, HelionSpace], None] = lambda *_: None
+    ) -> None:
+        self._on_batch = on_batch
+
+    def facts(self, evaluate: HelionEvaluate, space: HelionSpace) -> KernelFacts:
+        """Source, arguments and GPU of the bound kernel."""
+        bound = evaluate.search.kernel
+        function = bound.kernel.fn
+        device = bound.env.device
+        has_orders = any("." in name for name in space.names)
+        return KernelFacts(
+            info=RecordingInfo(
+                name=str(bound.kernel.name),
+                kernel=str(bound.kernel.name),
+                device=_device_name(device),
+                framework=f"Helion {importlib.metadata.version('helion')}",
+                kernel_source=_source(function),
+                arguments=_arguments(function, evaluate.search.args),
+            ),
+            # What a kernel runs with untuned: a search's own default may be another one.
+            default=space.place(bound.config_spec.default_config()) or space.default,
+            device=_device_facts(device),
+            notes=(*([_ORDER_NOTE] if has_orders else []), _NORMALISED_NOTE),
+        )
+
+    def failure(self, evaluate: HelionEvaluate, config: Configuration) -> str | None:
+        """What Helion says of a configuration that did not work."""
+        word = evaluate.statuses.get(tuple(config))
+        if word is None:
+            known = evaluate.space.canonical(config)
+            word = None if known is None else evaluate.statuses.get(known)
+        return None if word is None else _FAILURES.get(word, f"failed ({word})")
+
+    def own_search(self, searcher: LibrarySearcher, evaluate: Any, space: Any) -> Optimizer | None:
+        """One of Helion's searches on the kernel's own configuration spec."""
+        if searcher.factory != _OF_HELION:
+            return None
+        return OwnSearch(searcher.settings, evaluate.search, space)
+
+    def batch_measured(self, evaluate: HelionEvaluate, space: HelionSpace) -> None:
+        """Pass on that a batch has been measured."""
+        self._on_batch(evaluate, space)
+
+
+def _device_name(device: Any) -> str:
+    if device.type != "cuda":
+        return str(device)
+    return str(torch.cuda.get_device_properties(device).name)
+
+
+def _device_facts(device: Any) -> DeviceFacts | None:
+    """What the driver says of an NVIDIA GPU: a slice of one says what the slice has."""
+    if device.type != "cuda" or torch.version.hip:
+        return None
+    found: Any = torch.cuda.get_device_properties(device)  # has more than its annotations
+    try:
+        return DeviceFacts(
+            title=found.name,
+            compute_units=found.multi_processor_count,
+            unit_name="SM",
+            warp_size=found.warp_size,
+            shared_kib_per_unit=found.shared_memory_per_multiprocessor // 1024,
+            shared_kib_per_block=found.shared_memory_per_block_optin // 1024,
+            registers_per_unit=found.regs_per_multiprocessor,
+            l2_mib=found.L2_cache_size / 2**20,
+            bandwidth_gb_s=None,
+            peak_tflops={},
+        )
+    except AttributeError:  # a torch that tells less
+        return None
+
+
+def _source(function: Any) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):  # written in an interpreter
+        return ""
+
+
+def _arguments(function: Any, given: Any) -> tuple[Mapping[str, object], ...]:
+    names = list(inspect.signature(function).parameters)
+    return tuple(
+        {"name": names[i] if i < len(names) else "", **_described(value)}
+        for i, value in enumerate(given)
+    )
+
+
+def _described(value: Any) -> Mapping[str, object]:
+    if hasattr(value, "shape") and hasattr(value, "stride"):
+        return {
+            "shape": [int(n) for n in value.shape],
+            "dtype": str(value.dtype),
+            "strides": [int(n) for n in value.stride()],
+        }
+    if isinstance(value, list | tuple):
+        parts = [str(dict(_described(each))) for each in value[:_MOST_SHOWN]]
+        return {"value": f"{type(value).__name__} of {len(value)}: {', '.join(parts)}"}
+    plain = value is None or isinstance(value, int | float | str)
+    return {"value": value if plain else type(value).__name__}

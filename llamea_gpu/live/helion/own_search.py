@@ -1,0 +1,129 @@
+"""Helion's own searches on a live kernel, measured by another search's budget.
+
+What it does: runs a search of Helion's registry on the kernel's real configuration spec, answers
+its measurements from the contract's ``evaluate``, and begins with what was measured before, as
+Helion's own two-stage searches do. So a hybrid can end with it, and it can be compared.
+
+What it does not do: read again what comes close to the best, or verify at the end: ``evaluate`` and
+the search around it do both.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from helion import exc
+from helion.autotuner import search_algorithms
+from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
+from helion.autotuner.effort_profile import get_effort_profile
+from helion.autotuner.pattern_search import InitialPopulationStrategy
+
+from llamea_gpu.contract import Evaluate, Space
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.live.helion.search import HelionSearch
+
+_LEAST_POPULATION = 8  # that differential evolution can recombine
+_OF_RECORDINGS = ("search", "effort", "start", "initial_population_strategy", "roles", "model")
+
+
+class OwnSearch:
+    """A search of Helion's as an optimizer, for the kernel that ``around`` tunes.
+
+    ``settings`` are those of a ``helion:`` spec. ``start`` and ``roles`` mean nothing here: Helion
+    knows both of its own kernel.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], around: HelionSearch, space: HelionSpace
+    ) -> None:
+        self._settings = settings
+        self._around = around
+        self._space = space
+        if settings["search"] not in search_algorithms:
+            raise SearcherError(f"the installed Helion has no {settings['search']}")
+
+    def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
+        """Run until the search ends by itself.
+
+        Raises:
+            BudgetExhausted: the budget has ended.
+        """
+        del rng  # Helion draws from its settings' seed
+        measured = getattr(space, "measured", ())
+        around = self._around
+        found = search_algorithms[self._settings["search"]]
+        search = found(around.kernel, around.args, **self._arguments(found, len(measured)))
+        search._benchmark_provider_cls = functools.partial(
+            _Answered, evaluate=evaluate, space=self._space
+        )
+        search.rebenchmark = lambda *_, **__: None
+        search._finalize = lambda: search.best.config
+        if measured and hasattr(search, "set_best_available_seed_configs"):
+            search.set_best_available_seed_configs([*map(self._space.config, measured)])
+        try:
+            search.autotune(skip_cache=True)
+        except exc.NoConfigFound:  # what was measured before may have worked
+            return
+
+    def _arguments(self, found: Any, measured: int) -> dict[str, Any]:
+        """What the effort says, then what the spec says, as far as the class takes it."""
+        settings = self._settings
+        profile = get_effort_profile(settings["effort"])
+        arguments = dict(found.get_kwargs_from_profile(profile, self._around.settings))
+        arguments["finishing_rounds"] = 0
+        if settings.get("model"):
+            arguments |= {"model": settings["model"], "llm_model": settings["model"]}
+        arguments |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
+        if measured:
+            arguments["initial_population_strategy"] = InitialPopulationStrategy.FROM_BEST_AVAILABLE
+            arguments["best_available_pad_random"] = measured < _LEAST_POPULATION
+        taken = inspect.signature(found).parameters
+        return {name: value for name, value in arguments.items() if name in taken}
+
+
+class _Answered(BenchmarkProvider):  # type: ignore[misc]
+    """Answers Helion's measurements from ``evaluate``."""
+
+    mutated_arg_indices: Sequence[int] = ()
+
+    def __init__(self, *, evaluate: Evaluate, space: HelionSpace, **_: Any) -> None:
+        """The other arguments are what Helion hands to every provider."""
+        self._evaluate = evaluate
+        self._space = space
+
+    def setup(self) -> None:
+        """Nothing to prepare."""
+
+    def cleanup(self) -> None:
+        """Nothing to release."""
+
+    def benchmark(self, configs: list[Any], **_: Any) -> list[Any]:
+        """One result a configuration, in their order.
+
+        Raises:
+            BudgetExhausted: the run is over.
+        """
+        places = [self._space.place(config) for config in configs]
+        valid = [place for place in places if place is not None]
+        costs_ms = iter(self._evaluate(valid) if valid else ())
+        times_ms = [math.inf if place is None else next(costs_ms) for place in places]
+        return [
+            BenchmarkResult(
+                config=config,
+                fn=_not_run,
+                perf=time_ms,
+                status="ok" if math.isfinite(time_ms) else "error",
+                compile_time=None,
+            )
+            for config, time_ms in zip(configs, times_ms, strict=True)
+        ]
+
+
+def _not_run(*_: object) -> None:
+    raise AssertionError("the search around this one runs kernels")

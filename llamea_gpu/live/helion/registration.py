@@ -1,0 +1,133 @@
+"""Our searchers inside Helion: in its registry by name, or as one kernel's autotuner.
+
+What it does: wraps an optimizer, an ``llm:`` or a ``hybrid:`` as a Helion search and tells Helion
+of it.
+
+What it does not do: import Helion before it is asked to; tune by itself. Tuning executes an
+optimizer's source in this process (`llamea_gpu.live.optimizer`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.live.optimizer import LoadedOptimizer
+from llamea_gpu.live.searcher import LiveSearcher, live_optimizer, load_searcher
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.searchers.registry import Hyperparameter
+
+if TYPE_CHECKING:
+    from llamea_gpu.live.helion.search import HelionSearch
+
+OLDEST = (1, 2)
+
+
+def register(*specs: str) -> tuple[str, ...]:
+    """Put searchers into Helion's registry, an optimizer under its class's name.
+
+    Another one has its spec's letters and digits for a name: ``llm:gpt-5?rounds=2`` is
+    ``llm_gpt_5_rounds_2``.
+
+    ``HELION_AUTOTUNER=NAME`` then makes Helion tune with one, and
+    ``helion.autotuner.search_algorithms[NAME]`` is its search class.
+
+    Args:
+        specs: as for ``llamea-gpu run``: names, ``FILE.py:Class``, ``llm:MODEL``, with
+            ``?key=value`` settings. Without any, every generated optimizer that ships.
+
+    Returns:
+        The names.
+
+    Raises:
+        SearcherError: an optimizer that is not there or does not load; a name that Helion or
+            another optimizer has already; Helion is missing or too old.
+    """
+    if not specs:
+        folder = resource_dir("generated_optimizers")
+        specs = tuple(sorted(path.stem for path in folder.glob("*.py")))
+    searches = [search_class(_load(spec)) for spec in specs]
+    from llamea_gpu.live.helion.search import helion_register
+
+    for search in searches:
+        try:
+            helion_register(search)
+        except ValueError as error:
+            raise SearcherError(str(error)) from None
+    return tuple(search.__name__ for search in searches)
+
+
+def autotuner(
+    spec: str,
+    *,
+    evaluations: int | None = None,
+    seconds: float | None = None,
+    **hyperparameters: Hyperparameter,
+) -> Callable[..., Any]:
+    """An ``autotuner_fn`` for ``@helion.kernel`` that tunes with the searcher of ``spec``.
+
+    Args:
+        spec: a name, ``FILE.py`` or ``FILE.py:Class``, ``llm:MODEL``, ``hybrid:FIRST+NEXT``, or
+            one of Helion's own searches, ``helion:NAME``.
+        evaluations: configurations to measure, Helion's default and seeds included.
+        seconds: wall-clock time to tune; a batch that has begun is finished, and the best are read
+            again. With neither budget, Helion's effort decides: 150 evaluations for ``quick``, 500
+            for ``full``.
+        hyperparameters: of the optimizer, or settings of the spec.
+
+    Raises:
+        SearcherError: the optimizer is not there or does not load, a hyperparameter does not
+            exist or has another type, Helion is missing or too old.
+        ValueError: a budget is not positive and finite.
+    """
+    search = search_class(_load(spec, hyperparameters))
+    from llamea_gpu.live.helion.search import helion_autotuner
+
+    return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
+
+
+def search_class(searcher: LoadedOptimizer | LiveSearcher) -> type[HelionSearch]:
+    """The searcher as a subclass of Helion's ``PopulationBasedSearch``.
+
+    Raises:
+        SearcherError: it does not load, or Helion is missing or too old.
+    """
+    found = live_optimizer(searcher) if isinstance(searcher, LoadedOptimizer) else searcher
+    found.make()  # now, rather than when a kernel is tuned
+    require_helion()
+    from llamea_gpu.live.helion.search import helion_search
+
+    return helion_search(
+        found.class_name, found.make, dict(found.hyperparameters), found.fingerprint
+    )
+
+
+def fingerprint(optimizer: LoadedOptimizer) -> str:
+    """Of its source: the start of a SHA-256, in hexadecimal."""
+    return live_optimizer(optimizer).fingerprint
+
+
+def _load(spec: str, hyperparameters: Mapping[str, Hyperparameter] | None = None) -> LiveSearcher:
+    require_helion()
+    from llamea_gpu.live.helion.facts import HelionFramework
+
+    return load_searcher(spec, HelionFramework(), hyperparameters or {})
+
+
+def require_helion() -> None:
+    """Raises SearcherError where Helion is missing or too old."""
+    try:
+        version = importlib.metadata.version("helion")
+    except importlib.metadata.PackageNotFoundError:
+        raise SearcherError(
+            "tuning inside Helion needs Helion, which is not installed: install PyTorch and "
+            "Triton for your GPU, then pip install helion"
+        ) from None
+    found = re.match(r"(\d+)\.(\d+)", version)  # of 2.0rc1 too
+    if found is not None and tuple(map(int, found.groups())) < OLDEST:
+        raise SearcherError(
+            f"Helion must be {'.'.join(map(str, OLDEST))} or later, but got {version}"
+        )

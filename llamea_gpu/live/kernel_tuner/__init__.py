@@ -1,0 +1,45 @@
+"""Kernel Tuner: our optimizers in it, recordings from it, files exported to it.
+
+`strategy` is for live tuning and simulation; ``export`` writes the same as one file that does not
+need llamea_gpu. Kernel Tuner itself is imported late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llamea_gpu.searchers.library import require
+from llamea_gpu.searchers.registry import Hyperparameter
+
+if TYPE_CHECKING:
+    from llamea_gpu.live.kernel_tuner.runtime import KernelTunerStrategy
+
+__all__ = ["strategy"]
+
+
+def strategy(
+    spec: str, *, seed: int | None = None, **hyperparameters: Hyperparameter
+) -> KernelTunerStrategy:
+    """A searcher for ``kernel_tuner.tune_kernel(..., strategy=strategy("NAME"))``.
+
+    ``spec`` names a classical or generated optimizer, a ``FILE.py[:Class]``, ``llm:MODEL``, a
+    ``hybrid:`` or a library's searcher. ``hyperparameters`` are those of the optimizer's class, or
+    settings of the spec; ``strategy_options`` may hold those of a class too, beside Kernel Tuner's
+    ``max_fevals`` and ``time_limit``. With a ``seed`` the run can be repeated. An optimizer's
+    source is executed in this process: see `llamea_gpu.live.optimizer`.
+
+    Raises:
+        SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a
+            rule of the contract or raises when it is loaded, or a hyperparameter does not exist
+            or has another type.
+        ValueError: the seed is no integer >= 0.
+    """
+    require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
+    from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
+    from llamea_gpu.live.kernel_tuner.runtime import KernelTunerStrategy
+    from llamea_gpu.live.searcher import load_searcher
+
+    searcher = load_searcher(spec, KernelTunerFramework(), hyperparameters)
+    # A fault shows now, and what it imports draws no random numbers later, when a run is seeded.
+    searcher.make()
+    return KernelTunerStrategy(searcher.name, searcher.make, searcher.hyperparameters, seed)

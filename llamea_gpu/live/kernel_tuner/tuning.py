@@ -1,0 +1,173 @@
+"""Tuning a live Kernel Tuner kernel with any searcher, in this process.
+
+What it does: calls ``tune_kernel`` with the script's arguments and the searcher as its strategy,
+and keeps whatever was measured when the run is interrupted or the device fails.
+
+What it does not do: protect this process from a kernel that crashes it; the recorder does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llamea_gpu.engine.device_lock import devices_held
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
+from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
+from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
+from llamea_gpu.live.result import (
+    Measured,
+    TuneProgress,
+    TuneSettings,
+    TuningResult,
+    params_code,
+)
+from llamea_gpu.live.searcher import load_searcher
+from llamea_gpu.live.watch import Watch
+from llamea_gpu.searchers.library import require
+
+EVALUATIONS = 200  # without a budget of one's own
+_Result = Mapping[str, Any]
+
+
+def tune_kernel_tuner_script(
+    path: Path,
+    searcher: str,
+    settings: TuneSettings,
+    progress: Callable[[TuneProgress], None] = lambda _: None,
+) -> TuningResult:
+    """Tune the kernel of a script with the searcher of that spec.
+
+    Raises:
+        SearcherError: Kernel Tuner or the searcher is missing, or nothing works.
+        RecordingError: the script does not load, or a recorder measures on the GPU.
+    """
+    version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
+    script = load_kernel_script(path, settings.sizes)
+    watch = Watch(progress)
+    run = _Run(script, searcher, watch)
+    fault = ""
+    with _aside(), _device(settings.backend or script.language, settings.device):
+        try:
+            run.tune(settings)
+        except KeyboardInterrupt:
+            fault = "interrupted"
+        except Exception as error:
+            if not run.results:
+                raise SearcherError(f"tuning {script.name} failed: {error}") from error
+            fault = f"{type(error).__name__}: {error}"
+    measured = tuple(
+        Measured(run.configuration(result), _time_ms(result), watch.known_at(place))
+        for place, result in enumerate(run.results)
+    )
+    best = min(measured, key=lambda each: each.time_ms, default=None)
+    if best is None or not math.isfinite(best.time_ms):
+        raise SearcherError(
+            f"{script.name}: none of {len(measured)} configurations works"
+            f"{': ' + fault if fault else ''}"
+        )
+    default = script.default_configuration
+    times = [e.time_ms for e in measured if default and e.configuration == dict(default)]
+    return TuningResult(
+        searcher=searcher,
+        framework=f"kernel_tuner {version}",
+        kernel=str(script.arguments["kernel_name"]),
+        device=run.device,
+        seed=settings.seed,
+        clock="wall",
+        measured=measured,
+        best=best,
+        default_ms=times[0] if times and math.isfinite(times[0]) else None,
+        elapsed_s=watch.elapsed_s,
+        code=params_code(best.configuration),
+        trouble="\n".join(dict.fromkeys(filter(None, [watch.trouble, fault]))),
+    )
+
+
+class _Run:
+    """One call of ``tune_kernel``; ``results`` are Kernel Tuner's own, in their order."""
+
+    def __init__(self, script: KernelScript, searcher: str, watch: Watch) -> None:
+        self._script = script
+        self._watch = watch
+        self._names = list(script.arguments["tune_params"])
+        self._framework = KernelTunerFramework(script, self._note)
+        self._searcher = load_searcher(searcher, self._framework, {}, watched=True)
+        self.results: Sequence[_Result] = ()
+
+    @property
+    def device(self) -> str:
+        """Name of the device, once the run has begun."""
+        return self._framework.told.info.device if self._framework.told else ""
+
+    def tune(self, settings: TuneSettings) -> None:
+        """Run until the searcher or the budget ends."""
+        from kernel_tuner import tune_kernel
+
+        searcher = self._searcher
+        strategy = TolerantStrategy(
+            searcher.name,
+            self._watch.making(searcher),
+            searcher.hyperparameters,
+            settings.seed,
+        )
+        budget: dict[str, Any] = {"max_fevals": settings.evaluations}
+        if settings.seconds is not None:
+            budget["time_limit"] = settings.seconds
+        elif settings.evaluations is None:
+            budget["max_fevals"] = EVALUATIONS
+        results, _ = tune_kernel(
+            **{
+                **self._script.arguments,
+                "device": settings.device,
+                "iterations": settings.iterations,
+                "lang": settings.backend or self._script.language,
+                "quiet": True,
+                "strategy": strategy,
+                "strategy_options": {k: v for k, v in budget.items() if v is not None},
+            }
+        )
+        self.results = results
+
+    def configuration(self, result: _Result) -> dict[str, Any]:
+        """The values of a result's parameters, as Python's own."""
+        return {
+            name: result[name].item() if hasattr(result[name], "item") else result[name]
+            for name in self._names
+        }
+
+    def _note(self, results: Sequence[_Result]) -> None:
+        self.results = list(results)
+        self._watch.note([_time_ms(result) for result in results])
+
+
+def _time_ms(result: _Result) -> float:
+    return math.inf if "__error__" in result else float(result["time"])
+
+
+def _device(language: str | None, device: int) -> contextlib.AbstractContextManager[None]:
+    """Keeps recorders away from a GPU; the host's processor is everybody's."""
+    on_host = (language or "").upper() in ("C", "FORTRAN")
+    return contextlib.nullcontext() if on_host else devices_held([device])
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """What libraries print goes to standard error, what compilers leave to a folder that goes."""
+    before = Path.cwd()
+    with (
+        tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-") as folder,
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)

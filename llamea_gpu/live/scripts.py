@@ -1,0 +1,101 @@
+"""Which framework a kernel script is written for, read from its text, and tuning it there.
+
+The scripts are those that ``llamea-gpu spaces record`` reads. Loading one executes it: it is the
+user's own code. What it does not do: execute a script to find out what it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.live.result import TuneProgress, TuneSettings, TuningResult
+from llamea_gpu.resources import resource_dir
+
+FrameworkName = Literal["helion", "kernel_tuner"]
+_FUNCTIONS: dict[str, FrameworkName] = {
+    "helion_kernel": "helion",
+    "tune_kernel_arguments": "kernel_tuner",
+}
+
+
+def find_kernel_script(spec: str) -> Path:
+    """A script by path, or by the name of one that ships, such as ``helion/matmul``.
+
+    The folder may be left out; Helion's comes first.
+
+    Raises:
+        SearcherError: neither.
+    """
+    path = Path(spec)
+    if path.is_file():
+        return path
+    folder = resource_dir("tuning_spaces") / "kernels"
+    shipped = {
+        f"{kind}/{path.stem}": path
+        for kind in ("helion", "kernel_tuner")
+        for path in sorted((folder / kind).glob("*.py"))
+    }
+    for name, path in shipped.items():
+        if spec in (name, path.stem):
+            return path
+    raise SearcherError(
+        f"a kernel script must be a Python file or one of {', '.join(shipped)}, but got {spec!r}"
+    )
+
+
+def framework_of(script: Path) -> FrameworkName:
+    """The framework of a script, by the function that it defines.
+
+    Raises:
+        SearcherError: it is not Python, or defines neither function, or both.
+    """
+    try:
+        tree = ast.parse(script.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SearcherError(f"a kernel script must be Python, but {script}: {error}") from error
+    names = {
+        name
+        for node in tree.body
+        for name in (
+            [node.name]
+            if isinstance(node, ast.FunctionDef)
+            else [alias.asname or alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    found = [framework for function, framework in _FUNCTIONS.items() if function in names]
+    if len(found) != 1:
+        raise SearcherError(
+            f"a kernel script must define one of {', '.join(_FUNCTIONS)}, but {script} defines "
+            f"{'both' if found else 'neither'}"
+        )
+    return found[0]
+
+
+def tune_script(
+    script: Path,
+    searcher: str,
+    settings: TuneSettings,
+    progress: Callable[[TuneProgress], None] = lambda _: None,
+) -> TuningResult:
+    """Tune the kernel of ``script`` on this machine with the searcher of that spec.
+
+    Raises:
+        SearcherError: no such searcher; a framework or a GPU is missing; nothing works.
+        RecordingError: the script does not load.
+    """
+    if framework_of(script) == "helion":
+        from llamea_gpu.live.helion.registration import require_helion
+
+        require_helion()
+        from llamea_gpu.live.helion.tuning import tune_helion_script
+
+        return tune_helion_script(script, searcher, settings, progress)
+    from llamea_gpu.live.kernel_tuner.tuning import tune_kernel_tuner_script
+
+    return tune_kernel_tuner_script(script, searcher, settings, progress)

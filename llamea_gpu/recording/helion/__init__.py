@@ -1,0 +1,1 @@
+"""Helion kernels: a grid of the space, through the engine."""

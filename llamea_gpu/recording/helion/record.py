@@ -1,0 +1,378 @@
+"""Record a search space from a live Helion kernel: every point of a grid, on this machine's GPUs.
+
+Compiling processes and one timing process a GPU work side by side
+(:mod:`llamea_gpu.engine.pipeline`). Results go to a journal as they come, so that the
+same call continues after a kill; when all are there, they become a native recording. Points are
+taken in random order: a drift of the machine is not mistaken for the effect of a slot, and what is
+there before the end is a random sample.
+
+Needs a CUDA GPU and Helion 1.5 or newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from llamea_gpu.engine.device_lock import devices_held
+from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.engine.nvidia import gpu_facts
+from llamea_gpu.engine.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.engine.template import Template
+from llamea_gpu.engine.worker import Stage
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.frameworks.helion.kernel_script import recording_name
+from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
+from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.recording.helion.assembly import assemble
+from llamea_gpu.recording.helion.grid import (
+    Grid,
+    Slot,
+    propose_grid,
+    read_grid,
+    slots_of,
+)
+from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.spaces.formats import export_recording
+from llamea_gpu.spaces.quoting import quoted
+from llamea_gpu.spaces.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """What to record and how.
+
+    Attributes:
+        grid: the grid file; None to propose a grid of at most ``auto`` points.
+        shape: one of the script's shapes; None for its usual one.
+        compilers: compiling processes; None for one a core that no timing process needs.
+        devices: indices of GPUs, all of one kind; None for all there are.
+        compile_timeout_s, timing_timeout_s: after which a configuration counts as timed out.
+        seed: of the order of points.
+        max_seconds: end in order after this time.
+        partial: then write what there is as a recording.
+        name: of the recording; None for kernel and shape.
+        command: how it was called, for the recording's provenance.
+    """
+
+    grid: Path | None = None
+    auto: int = 2000
+    shape: str | None = None
+    compilers: int | None = None
+    devices: tuple[int, ...] | None = None
+    compile_timeout_s: float = 30.0
+    timing_timeout_s: float = 30.0
+    seed: int = 0
+    max_seconds: float | None = None
+    partial: bool = False
+    name: str | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """What a recording measures, and where it comes from; JSON values throughout.
+
+    ``default_config`` is the kernel's whole default configuration, on top of which a grid point is
+    one; ``arguments`` has one mapping an argument; ``versions`` those of the libraries; ``device``
+    is the GPU's name, ``gpu`` identifies the first one to nvidia-smi (empty: not known).
+    """
+
+    name: str
+    kernel: str
+    kernel_source: str
+    arguments: tuple[Mapping[str, object], ...]
+    default_config: Mapping[str, Any]
+    grid: Grid
+    versions: Mapping[str, str]
+    device: str
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutcome:
+    """How a call ended.
+
+    Attributes:
+        recording: what was written; None when the time was up first.
+        journal: the journal, which is gone once every point is recorded.
+        done, total: points measured, and points of the grid.
+        measured: points measured by this call; measured_s: seconds from its first result to its
+            last; elapsed_s: of the whole call, starting included.
+    """
+
+    recording: Recording | None
+    journal: Path
+    done: int
+    total: int
+    measured: int
+    measured_s: float
+    elapsed_s: float
+
+
+def record_kernel(
+    script: Path,
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+) -> RecordOutcome:
+    """Measure a grid of a kernel's configurations and write ``output`` (native format).
+
+    Raises:
+        RecordingError: no GPU or one at which another recorder is, a script, grid or journal that
+            does not fit, a default configuration that is wrong, or measuring that does not start.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
+        # It imports what the stages need while this process does the same.
+        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+        devices = _chosen_devices(settings)
+        compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
+        plan = plan_recording(script, settings)
+        stack.enter_context(devices_held(devices))
+        return measure(
+            plan,
+            [CompileStage(script, settings.shape, folder)] * compilers,
+            [TimingStage(script, settings.shape, folder, device) for device in devices],
+            output,
+            settings,
+            progress,
+            template,
+        )
+
+
+def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
+    """Bind the kernel, without storage, and take or propose the grid.
+
+    Raises:
+        RecordingError: no GPU, or a script or grid that does not fit.
+    """
+    devices = _chosen_devices(settings)
+    import torch
+
+    properties = torch.cuda.get_device_properties(devices[0])
+    gpu = FakeArguments()
+    case = gpu.load_case(script, settings.shape)
+    bound = gpu.bind(case.kernel, case.arguments)
+    default = dict(bound.config_spec.default_config().config)
+    slots = slots_of(bound)
+    if settings.grid is not None:
+        grid = read_grid(settings.grid)
+    else:
+        grid = propose_grid(slots, settings.auto)
+    _check_slots(grid, default, slots)
+    return RecordingPlan(
+        name=settings.name or recording_name(case),
+        kernel=case.name,
+        kernel_source=case.source,
+        arguments=case.described_arguments(),
+        default_config=default,
+        grid=grid,
+        versions={name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")},
+        device=properties.name,
+        gpu=f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else "",
+    )
+
+
+def measure(
+    plan: RecordingPlan,
+    compiling: Sequence[Stage],
+    timing: Sequence[Stage],
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+    template: Template | None = None,
+) -> RecordOutcome:
+    """Put the plan's points through both stages; see :func:`record_kernel`.
+
+    The journal is removed once every point is recorded. Killed at any moment, the same call
+    continues from it.
+
+    Raises:
+        RecordingError: see :class:`Pipeline` and :func:`open_journal`.
+    """
+    start = monotonic()
+    deadline = None if settings.max_seconds is None else start + settings.max_seconds
+    limits = Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
+    where = journal_path(output)
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
+        journal = stack.enter_context(
+            open_journal(where, _identity(plan, settings, len(compiling)))
+        )
+        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, template))
+        tracker = _Tracker(progress, start, plan.grid.size)
+        tracker.resume(journal.entries)
+        before = tracker.done
+        journal.append({"clocks": _clocks(plan)})
+        try:
+            for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
+                journal.append(_entry(outcome))
+                tracker.add(outcome)
+        except RecordingError:
+            if not (before or tracker.timed):
+                where.unlink()  # nothing to go on with, and the mended kernel will be another
+            raise
+        complete = tracker.done == plan.grid.size
+        if complete or tracker.timed:  # else the timing processes may not have started yet
+            journal.append({"facts": _common_facts(pipeline.facts()), "clocks": _clocks(plan)})
+        recording = None
+        if complete or (settings.partial and any("facts" in entry for entry in journal.entries)):
+            recording = assemble(plan, journal.entries, settings, len(compiling), len(timing))
+            export_recording(recording, output, "native")
+        if complete:
+            where.unlink()
+    return RecordOutcome(
+        recording,
+        where,
+        tracker.done,
+        plan.grid.size,
+        tracker.measured,
+        tracker.measured_s,
+        monotonic() - start,
+    )
+
+
+def journal_path(output: Path) -> Path:
+    """Where the journal of a recording lies: beside it."""
+    return output.with_name(output.name + ".journal")
+
+
+def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
+    """Indices of the GPUs to use."""
+    try:
+        import helion  # noqa: F401 - only whether it is there
+        import torch
+    except ImportError as error:
+        raise RecordingError(
+            f"recording a Helion kernel needs helion, torch and triton, but {error.name} is not "
+            f"installed: pip install 'llamea-gpu[helion]'"
+        ) from error
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise RecordingError(
+            "recording needs a CUDA GPU, but torch finds none: run it where one is; "
+            "'llamea-gpu spaces describe-helion' works without"
+        )
+    devices = settings.devices or tuple(range(count))
+    if not all(0 <= device < count for device in devices):
+        raise RecordingError(f"GPUs are numbered 0 to {count - 1} here, but got {devices}")
+    if len(set(devices)) < len(devices):
+        raise RecordingError(f"a GPU times one configuration at a time, but got {devices}")
+    kinds = {torch.cuda.get_device_name(device) for device in devices}
+    if len(kinds) > 1:
+        raise RecordingError(
+            f"GPUs that share a recording must be of one kind, but there are "
+            f"{', '.join(sorted(kinds))}: choose some"
+        )
+    return devices
+
+
+def _check_slots(grid: Grid, default: Mapping[str, Any], slots: Sequence[Slot]) -> None:
+    """Refuse a grid with slots that the kernel lacks: all of its points would fail to compile."""
+    known = sorted({*default, *(slot.name.partition("[")[0] for slot in slots)})
+    for name in grid.names:
+        if name.partition("[")[0] not in known:
+            raise RecordingError(
+                f"a grid's slots must be of the kernel's configuration, but {quoted(name)} is not; "
+                f"it has {', '.join(known)}"
+            )
+    grid.config(0, default)  # elements of lists are there, too
+
+
+def _common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The first GPU's; times of default and reference as medians over all GPUs."""
+    times = ("default_ms", "reference_ms")
+    return {**found[0], **{key: float(np.median([f[key] for f in found])) for key in times}}
+
+
+def _identity(plan: RecordingPlan, settings: RecordSettings, compilers: int) -> dict[str, Any]:
+    """What must be the same for a recording to continue."""
+    return {
+        "journal": 1,
+        "kernel": plan.kernel,
+        "kernel_source": hashlib.sha256(plan.kernel_source.encode()).hexdigest(),
+        "arguments": plan.arguments,
+        "default_config": plan.default_config,
+        "grid": hashlib.sha256(plan.grid.to_toml().encode()).hexdigest(),
+        "versions": plan.versions,
+        "device": plan.device,
+        "compilers": compilers,
+        "compile_timeout_s": settings.compile_timeout_s,
+        "timing_timeout_s": settings.timing_timeout_s,
+    }
+
+
+def _clocks(plan: RecordingPlan) -> dict[str, str]:
+    return gpu_facts(plan.gpu) if plan.gpu else {}
+
+
+def _tasks(plan: RecordingPlan, journal: Journal, seed: int) -> Iterable[Task]:
+    """The points that the journal lacks, in random order."""
+    done = {entry["point"] for entry in journal.entries if "point" in entry}
+    order = np.random.default_rng(seed).permutation(plan.grid.size).tolist()
+    return [
+        Task(point, plan.grid.config(point, plan.default_config))
+        for point in order
+        if point not in done
+    ]
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    """A journal's line."""
+    kept = ("time_ms", "low_ms", "high_ms", "launches", "first_s", "control_ms")
+    texts = ("source", "message")
+    return {
+        "point": outcome.point,
+        "status": outcome.status,
+        "compile_s": round(outcome.compile_s, 6),
+        "benchmark_s": round(outcome.benchmark_s, 6),
+        **{key: outcome.details[key] for key in (*kept, *texts) if key in outcome.details},
+    }
+
+
+class _Tracker:
+    """Counts for progress and for the rate."""
+
+    def __init__(
+        self, progress: Callable[[RecordProgress], None], start: float, total: int
+    ) -> None:
+        self._progress, self._start, self._total = progress, start, total
+        self.done = self.failed = self.measured = self.timed = 0
+        self._first = self._last = 0.0
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds from the first result of this call to its last."""
+        return self._last - self._first
+
+    def resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Count what an earlier call measured."""
+        statuses = [entry["status"] for entry in entries if "point" in entry]
+        self.done = len(statuses)
+        self.failed = sum(status != "ok" for status in statuses)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a result and report."""
+        self._last = monotonic()
+        self._first = self._first or self._last
+        self.done += 1
+        self.measured += 1
+        self.timed += outcome.benchmark_s > 0
+        self.failed += outcome.status != "ok"
+        left_s = None
+        if self.measured > 1:
+            left_s = (self._total - self.done) * self.measured_s / (self.measured - 1)
+        self._progress(
+            RecordProgress(self.done, self._total, self.failed, self._last - self._start, left_s)
+        )

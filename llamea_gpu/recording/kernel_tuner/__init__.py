@@ -1,0 +1,1 @@
+"""Kernel Tuner kernels: all configurations, or a sample."""

@@ -1,0 +1,224 @@
+"""The recorder's parts on their own: sample, journal, GPU facts, command."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llamea_gpu.engine.journal import open_journal
+from llamea_gpu.engine.nvidia import gpu_facts
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.recording.kernel_tuner.worker import Order, Phases, outcome
+from llamea_gpu.recording.sampling import stratified_rows
+from llamea_gpu.spaces import SearchSpace, load_space
+
+IDENTITY = {"journal": 1, "device": "a GPU"}
+
+
+@pytest.fixture(scope="module")
+def space() -> SearchSpace:
+    """An uneven space: the higher the first index, the fewer configurations have it."""
+    rows = [
+        (a, b, c, d)
+        for a in range(8)
+        for b in range(8 - a)
+        for c in range(6)
+        for d in range(5)
+        if (a * b + c) % 3 != 1 or d == 0
+    ]
+    return SearchSpace("abcd", [range(8), range(8), range(6), range(5)], np.array(rows))
+
+
+def shares(space: SearchSpace, rows: np.ndarray) -> np.ndarray:
+    """Share of each value of each parameter among some rows."""
+    columns = space.configurations[rows].T.astype(int)
+    counts = [
+        np.bincount(c, minlength=n) for c, n in zip(columns, space.cardinalities, strict=True)
+    ]
+    return np.concatenate(counts) / len(rows)
+
+
+def test_a_sample_is_distinct_of_its_size_and_the_same_for_a_seed(space: SearchSpace) -> None:
+    rows = stratified_rows(space, 100, np.random.default_rng(1))
+    assert len(set(rows.tolist())) == 100
+    assert rows.tolist() == stratified_rows(space, 100, np.random.default_rng(1)).tolist()
+    assert rows.tolist() != stratified_rows(space, 100, np.random.default_rng(2)).tolist()
+
+
+def test_a_sample_has_every_value_in_about_its_share(space: SearchSpace) -> None:
+    everything = shares(space, np.arange(space.size))
+    errors = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        stratified = shares(space, stratified_rows(space, 60, rng))
+        random = shares(space, rng.choice(space.size, size=60, replace=False))
+        assert (stratified > 0).all()
+        errors.append([np.abs(found - everything).max() for found in (stratified, random)])
+    worst_stratified, worst_random = np.max(errors, axis=0)
+    assert worst_stratified < worst_random / 2
+
+
+def test_a_sample_of_a_real_space_has_every_value(space: SearchSpace) -> None:
+    real = load_space("matmul-2048").space
+    rows = stratified_rows(real, 40, np.random.default_rng(0))
+    for column, cardinality in zip(real.configurations[rows].T, real.cardinalities, strict=True):
+        assert len(set(column.tolist())) == cardinality
+
+
+def test_a_sample_of_all_or_more_is_all_and_too_small_a_one_is_refused(space: SearchSpace) -> None:
+    rng = np.random.default_rng(0)
+    assert stratified_rows(space, space.size, rng).tolist() == list(range(space.size))
+    assert len(stratified_rows(space, space.size + 1, rng)) == space.size
+    with pytest.raises(RecordingError, match="each value of each parameter once, which takes"):
+        stratified_rows(space, 5, rng)
+
+
+def test_a_journal_continues_after_a_line_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with open_journal(path, IDENTITY) as journal:
+        journal.append({"n": 1})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"n": 2')
+    with open_journal(path, IDENTITY) as journal:
+        assert journal.entries == [{"n": 1}]
+        journal.append({"n": 3})
+    assert path.read_bytes() == whole + b'{"n": 3}\n'
+
+
+def test_a_journal_that_is_cut_in_its_first_line_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"journal": ')
+    with open_journal(path, IDENTITY) as journal:
+        assert journal.entries == []
+    with open_journal(path, IDENTITY) as journal:
+        assert journal.entries == []
+
+
+def test_a_journal_of_something_else_or_damaged_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with open_journal(path, IDENTITY) as journal:
+        journal.append({"n": 1})
+    kept = path.read_bytes()
+    with pytest.raises(RecordingError, match="differs in device"):  # noqa: SIM117
+        with open_journal(path, {**IDENTITY, "device": "another"}):
+            pass
+    assert path.read_bytes() == kept
+    path.write_bytes(kept + b"not JSON\n" + b'{"n": 2}\n')
+    with pytest.raises(RecordingError, match="but line 3 of"):  # noqa: SIM117
+        with open_journal(path, IDENTITY):
+            pass
+
+
+def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_gpu_facts_are_nvidia_smis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = "NVIDIA H200, 580.95.05, 9.0, 1980, 1980, 3201, [N/A], 31"
+    fake_nvidia_smi(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/asked; echo "{answer}"')
+    facts = gpu_facts("0000:0f:00.0")
+    assert facts["gpu"] == "NVIDIA H200"
+    assert facts["driver"] == "580.95.05"
+    assert facts["sm_clock_mhz"] == "1980"
+    assert "power_limit_w" not in facts
+    assert "-i 0000:0f:00.0" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'"])
+def test_without_answers_there_are_no_gpu_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    fake_nvidia_smi(tmp_path, monkeypatch, script)
+    assert gpu_facts(0) == {}
+    (tmp_path / "nvidia-smi").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_facts(0) == {}
+
+
+class Device:
+    """The methods of Kernel Tuner's DeviceInterface that a worker watches."""
+
+    def compile_kernel(self) -> str:
+        return "compiled"
+
+    def check_kernel_output(self) -> str:
+        raise RuntimeError("incorrect")
+
+    def benchmark(self) -> str:
+        return "measured"
+
+
+def test_what_uses_a_device_waits_until_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.alarm", lambda _: 0)  # allowed in main threads only
+    waiting = threading.Event()
+    heard: list[str] = []
+
+    def announce(message: Any) -> None:
+        heard.append(message["phase"])
+        if message["phase"] == "wait":
+            waiting.set()
+
+    lock = tmp_path / "device"
+    device = Device()
+    phases = Phases(announce, Order(script="", lock=str(lock)))
+    phases.watch(device)
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert device.compile_kernel() == "compiled"
+        measuring = threading.Thread(target=device.benchmark)
+        measuring.start()
+        assert waiting.wait(timeout=60)
+        assert heard == ["compile", "wait"]
+        assert set(phases.seconds) == {"compile"}
+    measuring.join(timeout=60)
+    assert heard == ["compile", "wait", "benchmark"]
+    assert set(phases.seconds) == {"compile", "benchmark"}
+
+
+def test_what_fails_in_a_phase_is_timed_and_frees_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device()
+    phases = Phases(lambda _: None, Order(script="", lock=str(tmp_path / "device")))
+    phases.watch(device)
+    with pytest.raises(RuntimeError, match="incorrect"):
+        device.check_kernel_output()
+    assert phases.current == "check"
+    assert phases.seconds["check"] > 0
+    assert device.benchmark() == "measured"
+
+
+def test_waiting_for_the_device_is_not_charged() -> None:
+    result = {"time": 2.0, "times": [1.0, 3.0], "compile_time": 500.0}
+    result |= {"verification_time": 9e9, "benchmark_time": 9e9}
+    found = outcome(result, {"compile": 0.5, "check": 0.25, "benchmark": 0.5})
+    assert found["status"] == "ok"
+    assert (found["time_ms"], found["compile_s"], found["benchmark_s"]) == (2.0, 0.5, 0.75)
+    assert found["spread"] == 0.5
+
+
+def test_a_time_that_is_none_is_an_error() -> None:
+    for time in (0.0, float("nan"), float("inf")):
+        result = {"time": time, "compile_time": 1.0}
+        assert outcome(result, {})["status"] == "error"
+
+
+def test_the_command_refuses_an_output_that_exists(tmp_path: Path) -> None:
+    output = tmp_path / "there.parquet"
+    output.touch()
+    command = [sys.executable, "-m", "llamea_gpu", "spaces", "record", "kernel-tuner", "k.py"]
+    done = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "must be a new file" in done.stderr
