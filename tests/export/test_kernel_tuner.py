@@ -159,7 +159,7 @@ def test_numbers_that_are_no_literals_and_a_hyperparameter_called_seed(tmp_path:
 
 
 def test_the_header_holds_idea_provenance_and_licence() -> None:
-    licence = Path(__file__).parents[3].joinpath("LICENSE").read_text(encoding="utf-8")
+    licence = Path(__file__).parents[2].joinpath("LICENSE").read_text(encoding="utf-8")
     told = Provenance("shipped", "a-model", "a-run", ("p1", "p2"), "2026-01-02", "the command")
     loaded = load_optimizer("random_search")
     text = export_source(replace(loaded, provenance=told))
