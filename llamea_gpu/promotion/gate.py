@@ -1,6 +1,6 @@
 """The rules of promotion, each a check with what was measured and what was wanted.
 
-What it does: judges runs, a program's text, and what the frameworks did with it.
+What it does: judges runs and a program's text.
 
 What it does not do: choose candidates, record looks or write files (see
 `llamea_gpu.promotion.promoting`). A check that could not be made has failed, and says why.
@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import keyword
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval
 from llamea_gpu.bench.measures import is_failed
-from llamea_gpu.errors import AnswerError, LlameaGpuError, SearcherError
-from llamea_gpu.export import helion_parity, kernel_tuner_parity
+from llamea_gpu.errors import AnswerError, SearcherError
+from llamea_gpu.export import helion, kernel_tuner
 from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.prompting import admit
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import SearcherSource, searcher_names
 from llamea_gpu.searchers.source import find_class, parse_source
-from llamea_gpu.tasks import SequentialClock, Task, Trace, run_seed
+from llamea_gpu.tasks import Task, Trace, run_seed
 
 CPU_SHARE = 0.05
 LEVEL = 0.05  # of all looks of a run together
-PARITY_EVALUATIONS = 40
-_PARITY_SEED = 5
 _DETERMINISM_SEED = 11
 _WORKERS = (1, 2)
 
@@ -132,44 +128,24 @@ def determinism(
     return Check("determinism", measured, "0", True, sentence)
 
 
-def parity_with_kernel_tuner(
-    searcher: SearcherSource, name: str, task: Task, runner: Runner, unsafe: bool
-) -> Check:
-    """Simulator, live strategy and exported file visit the same configurations of a recording."""
-
-    def compare(folder: Path) -> tuple[bool, str]:
-        count = min(PARITY_EVALUATIONS, task.recording.space.size)
-        ours = runner.run(searcher, _counted(task, count), _PARITY_SEED).rows.tolist()
-        live, exported = kernel_tuner_parity.visits(
-            _loaded(searcher, name),
-            task.recording,
-            folder,
-            evaluations=count,
-            seed=_PARITY_SEED,
-            unsafe=unsafe,
-        )
-        forms = {"the live strategy": live, "the exported file": exported}
-        others = [form for form, rows in forms.items() if rows != ours]
-        return not others, _differing(others, f"{len(ours)} visits", "the simulator")
-
-    return _parity("parity with Kernel Tuner", compare)
-
-
-def parity_with_helion(searcher: SearcherSource, name: str, unsafe: bool) -> Check:
-    """The registered search and the exported file visit the same configurations in Helion."""
-
-    def compare(folder: Path) -> tuple[bool, str]:
-        registered, exported = helion_parity.visits(
-            _loaded(searcher, name),
-            folder,
-            evaluations=PARITY_EVALUATIONS,
-            seed=_PARITY_SEED,
-            unsafe=unsafe,
-        )
-        others = [] if registered == exported and registered else ["the exported file"]
-        return not others, _differing(others, f"{len(registered)} visits", "the registered search")
-
-    return _parity("parity with Helion", compare)
+def exportable(searcher: SearcherSource) -> Check:
+    """The text can be written as one file for each framework."""
+    optimizer = LoadedOptimizer(
+        name=searcher.name,
+        class_name=searcher.class_name,
+        source=searcher.source,
+        idea="",
+        hyperparameters=searcher.hyperparameters,
+        provenance=Provenance("file"),
+        defaults=searcher.hyperparameters,
+    )
+    try:
+        helion.export_source(optimizer)
+        kernel_tuner.export_source(optimizer)
+    except SearcherError as error:
+        return Check("export", "refused", "possible", False, str(error))
+    sentence = "It can be exported to Helion and to Kernel Tuner."
+    return Check("export", "possible", "possible", True, sentence)
 
 
 def first_look(look: int) -> Check:
@@ -224,43 +200,6 @@ def seen_from(name: str, found: Comparison) -> Interval | None:
 def not_made(name: str, threshold: str, reason: str) -> Check:
     """A check that could not be made."""
     return Check(name, "not measured", threshold, False, reason)
-
-
-def _parity(name: str, compare: Callable[[Path], tuple[bool, str]]) -> Check:
-    try:
-        with tempfile.TemporaryDirectory(prefix="llamea-gpu-parity-") as folder:
-            same, sentence = compare(Path(folder))
-    except (LlameaGpuError, OSError) as error:
-        return Check(name, "not measured", "the same visits", False, str(error))
-    measured = "the same visits" if same else "other visits"
-    return Check(name, measured, "the same visits", same, sentence)
-
-
-def _differing(others: Sequence[str], visits: str, reference: str) -> str:
-    if others:
-        return f"With one seed, {' and '.join(others)} visit others than {reference} ({visits})."
-    return f"With one seed, {visits} are those of {reference}, in order."
-
-
-def _loaded(searcher: SearcherSource, name: str) -> LoadedOptimizer:
-    return LoadedOptimizer(
-        name=name,
-        class_name=searcher.class_name,
-        source=searcher.source,
-        idea="",
-        hyperparameters=searcher.hyperparameters,
-        provenance=Provenance("file"),
-        defaults=searcher.hyperparameters,
-    )
-
-
-def _counted(task: Task, evaluations: int) -> Task:
-    """A task whose budget is a number of evaluations, as Kernel Tuner's ``max_fevals``."""
-    recording = task.recording
-    count = recording.space.size
-    even = replace(recording, compile_s=np.ones(count), benchmark_s=np.zeros(count))
-    clock = SequentialClock()
-    return replace(task, recording=even, clock=clock, budget_s=float(evaluations))
 
 
 def _same(first: Trace, second: Trace) -> bool:

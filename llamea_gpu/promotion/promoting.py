@@ -246,7 +246,7 @@ class Promotion:
         )
         text = shipped_text(program.source, program.class_name, program.idea, tuning.settings)
         searcher = replace(_searcher(text, program.class_name), name=name)
-        progress(f"{candidate.identifier}: determinism and parity")
+        progress(f"{candidate.identifier}: contract, determinism, export")
         checks = self._before_the_look(searcher, tuning)
         report = Report(candidate.slot, name, tuning, tuple(checks))
         if self._settings.dry_run:
@@ -269,10 +269,7 @@ class Promotion:
             gate.clean_runs([trace for found in traces.values() for trace in found]),
             gate.own_cpu(self._training, traces),
             gate.determinism(searcher, self._training, unsafe),
-            gate.parity_with_kernel_tuner(
-                searcher, searcher.name, self._training[0], self._runner, unsafe
-            ),
-            gate.parity_with_helion(searcher, searcher.name, unsafe),
+            gate.exportable(searcher),
             *self._incumbents.problems(),
         ]
 

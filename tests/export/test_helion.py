@@ -22,6 +22,7 @@ from llamea_gpu.export.helion import export_source
 from llamea_gpu.live.helion.registration import search_class
 from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance, load_optimizer
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.searchers.registry import searcher_names
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
 # Not random_search: its class has the name of a search of Helion's.
@@ -29,6 +30,8 @@ SPECS = (
     *("iterated_local_search", "simulated_annealing", "genetic_algorithm"),
     *("differential_evolution", BEST),
 )
+
+SHIPPED = [name for name in searcher_names() if name != "random_search"] + [BEST]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +60,7 @@ def imported(text: str, folder: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("spec", [*SPECS[:3:2], BEST], ids=lambda spec: Path(spec).stem)
+@pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: Path(spec).stem)
 def test_registered_and_exported_visit_the_same(spec: str, softmax: Any, tmp_path: Path) -> None:
     optimizer = load_optimizer(spec)
     imported(export_source(optimizer), tmp_path)

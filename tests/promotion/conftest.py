@@ -115,7 +115,6 @@ def settings(spaces_folder: Path, tmp_path: Path) -> PromotionSettings:
 
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes new sandboxes and both frameworks is tested in test_gate.py, test_parity.py."""
-    for name in ("determinism", "parity_with_kernel_tuner", "parity_with_helion"):
-        passed = Check(name, "the same visits", "the same visits", True, "Taken for granted.")
-        monkeypatch.setattr(gate, name, lambda *_, passed=passed: passed)
+    """What takes new sandboxes is tested in test_gate.py."""
+    passed = Check("determinism", "0 of 2 spaces differ", "0", True, "Taken for granted.")
+    monkeypatch.setattr(gate, "determinism", lambda *_: passed)

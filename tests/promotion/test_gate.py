@@ -53,6 +53,14 @@ def test_the_contract_is_admission_and_being_found_without_a_name() -> None:
     assert "Climber, Helper" in ambiguous.sentence
 
 
+@pytest.mark.parametrize("taken", ["KernelTunerSpace", "HelionSpace"])
+def test_a_name_that_an_exported_file_needs_is_refused(taken: str) -> None:
+    assert gate.exportable(searcher(CLIMBING)).passed
+    refused = gate.exportable(searcher(f"{taken} = 1\n{CLIMBING}"))
+    assert not refused.passed
+    assert taken in refused.sentence
+
+
 def test_a_name_is_free_and_can_be_imported(tmp_path: Path) -> None:
     assert gate.free_name("climber", tmp_path).passed
     assert not gate.free_name("climber", tmp_path / "nowhere").passed
