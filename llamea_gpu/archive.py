@@ -251,13 +251,15 @@ class Archive:
     # evaluations
 
     def record_trace(self, slot: int, attempt: int, space: str, repeat: int, trace: Trace) -> None:
-        """Commit one sandboxed run."""
+        """Commit one sandboxed run; one that is there already stays as it is."""
         row = (
             *(slot, attempt, space, repeat, str(trace.seed), trace.outcome, trace.asks),
             *(trace.revisits, trace.cpu_s, trace.error, _pack(trace)),
         )
         with _transaction(self._db):
-            self._db.execute("INSERT INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+            self._db.execute(
+                "INSERT OR IGNORE INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?,?)", row
+            )
 
     def traces(self, slot: int, attempt: int, space: str) -> dict[int, Trace]:
         """The runs of one attempt on one space, by repeat."""
@@ -372,12 +374,15 @@ def _now() -> str:
 
 
 def _pack(trace: Trace) -> bytes:
-    columns = (
-        np.asarray(trace.rows, "<i4"),
-        np.asarray(trace.elapsed_s, "<f8"),
-        np.asarray(trace.cost_ms, "<f8"),
-    )
-    return zlib.compress(b"".join(column.tobytes() for column in columns))
+    """The columns one after the other; batches, and a byte that says so, where there are any."""
+    parts = [
+        np.asarray(trace.rows, "<i4").tobytes(),
+        np.asarray(trace.elapsed_s, "<f8").tobytes(),
+        np.asarray(trace.cost_ms, "<f8").tobytes(),
+    ]
+    if trace.batch is not None:
+        parts += [np.asarray(trace.batch, "<i4").tobytes(), b"b"]
+    return zlib.compress(b"".join(parts))
 
 
 def _unpack(
@@ -391,12 +396,14 @@ def _unpack(
 ) -> Trace:
     inflater = zlib.decompressobj()
     data = inflater.decompress(blob, MAX_TRACE_BYTES)
-    if inflater.unconsumed_tail or len(data) % 20:
+    batched = len(data) % 4 == 1  # whole columns are a multiple of four bytes
+    width = 24 if batched else 20
+    n, rest = divmod(len(data) - batched, width)
+    if inflater.unconsumed_tail or rest:
         raise ArchiveError(
-            f"a trace must hold 20 bytes an evaluation and at most {MAX_TRACE_BYTES}, but one "
+            f"a trace must hold {width} bytes an evaluation and at most {MAX_TRACE_BYTES}, but one "
             f"has {len(data)}: the archive is damaged, restore it from a copy"
         )
-    n = len(data) // 20
     return Trace(
         rows=np.frombuffer(data, "<i4", n),
         elapsed_s=np.frombuffer(data, "<f8", n, 4 * n),
@@ -407,4 +414,5 @@ def _unpack(
         seed=seed,
         cpu_s=cpu_s,
         error=error,
+        batch=np.frombuffer(data, "<i4", n, 20 * n) if batched else None,
     )

@@ -152,7 +152,8 @@ class Trace:
     ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of `OUTCOMES`. ``asks`` counts
     the configurations that were answered, ``revisits`` those of them answered from memory.
     ``ended_s`` is the clock's time at the end, which may lie after the last visit; it is not
-    stored, and 0 where it is not known.
+    stored, and 0 where it is not known. ``batch`` (n,) int32 numbers the requests: visits with the
+    same number were asked for together. It is None in traces that were stored without it.
     """
 
     rows: NDArray[np.int32]
@@ -165,10 +166,19 @@ class Trace:
     cpu_s: float | None = None
     error: str | None = None
     ended_s: float = 0.0
+    batch: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if self.outcome not in OUTCOMES:
             raise TaskError(f"an outcome must be one of {OUTCOMES}, but got {self.outcome!r}")
+        if self.batch is not None and (
+            self.batch.shape != self.rows.shape
+            or not ((self.batch >= 0) & (self.batch < self.rows.size)).all()
+        ):
+            raise TaskError(
+                f"each of {self.rows.size} visits must have the number of its batch, from 0 and "
+                f"below that of the visits, but got {self.batch!r:.200}"
+            )
 
     @property
     def best_ms(self) -> float:
@@ -213,6 +223,7 @@ class Evaluator:
         self._charge_cpu = charge_cpu
         self._seen = bytearray(len(recording.time_ms))
         self._rows: list[int] = []
+        self._batch: list[int] = []
         self._finished_s: list[float] = []
         self._now_s = 0.0
         self._revisits = 0
@@ -299,6 +310,7 @@ class Evaluator:
             cpu_s=cpu_s,
             error=error,
             ended_s=self._now_s,
+            batch=np.array(self._batch, dtype=np.int32),
         )
 
     def _go_on_from(self, start: Trace) -> None:
@@ -306,7 +318,10 @@ class Evaluator:
         inside = bool(((rows >= 0) & (rows < len(self._seen))).all())
         if not inside or not np.array_equal(start.cost_ms, self._time_ms[rows]):
             raise TaskError("a run must go on from a trace of its own task, but got another task's")
+        if start.batch is None:
+            raise TaskError("a run must go on from a trace that has its batches, but got none")
         self._rows = rows.tolist()
+        self._batch = start.batch.tolist()
         self._finished_s = start.elapsed_s.tolist()
         self._now_s = max([*self._finished_s, start.ended_s])
         self._revisits = start.revisits
@@ -319,6 +334,7 @@ class Evaluator:
         compile_s = [self._compile_s.item(row) for row in fresh]
         benchmark_s = [self._benchmark_s.item(row) for row in fresh]
         schedule = self._clock.schedule(self._now_s, compile_s, benchmark_s)
+        batch = self._batch[-1] + 1 if self._batch else 0
         for row, (begin_s, finish_s) in zip(fresh, schedule, strict=True):
             if begin_s >= self._budget_s:
                 self._now_s = begin_s
@@ -326,4 +342,5 @@ class Evaluator:
             self._now_s = finish_s
             self._seen[row] = True
             self._rows.append(row)
+            self._batch.append(batch)
             self._finished_s.append(finish_s)

@@ -251,6 +251,32 @@ def test_own_seconds_count_only_when_charged(charge_cpu: bool, elapsed_s: float)
     assert evaluator.trace(outcome="finished", seed=0).elapsed_s.tolist() == [elapsed_s]
 
 
+def test_a_trace_says_what_was_asked_for_together() -> None:
+    task = Task.build(line_recording(TWENTY_ONE))
+    evaluator = Evaluator(task)
+    ask(evaluator, 3, 4, 3)
+    ask(evaluator, 4)  # nothing new: no batch
+    ask(evaluator, 4, 7)
+    first = evaluator.trace(outcome="finished", seed=0)
+    assert first.rows.tolist() == [3, 4, 7]
+    assert first.batch is not None
+    assert first.batch.tolist() == [0, 0, 1]
+    second = Evaluator(task, start=first)
+    ask(second, 1, 2)
+    joined = second.trace(outcome="finished", seed=0).batch
+    assert joined is not None
+    assert joined.tolist() == [0, 0, 1, 2, 2]
+    with pytest.raises(TaskError, match="has its batches"):
+        Evaluator(task, start=replace(first, batch=None))
+
+
+@pytest.mark.parametrize("batch", [[0, 0], [0, -1, 0], [0, 1, 3]])
+def test_batches_are_numbered_like_visits(batch: list[int]) -> None:
+    times = np.arange(3.0)
+    with pytest.raises(TaskError, match="number of its batch"):
+        Trace(times.astype(np.int32), times, times, "budget", 3, 0, 0, batch=np.array(batch))
+
+
 def test_an_empty_trace_has_no_best() -> None:
     trace = Evaluator(Task.build(line_recording(TWENTY_ONE))).trace(outcome="error", seed=0)
     assert (trace.best_ms, trace.rows.size, trace.asks) == (INF, 0, 0)

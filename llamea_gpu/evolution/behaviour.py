@@ -141,7 +141,8 @@ def _style(task: Task, trace: Trace, visited: NDArray[np.int64]) -> FloatArray:
     best_before = _best_before(trace.cost_ms)
     step = np.r_[0.0, (visited[1:] != visited[:-1]).mean(axis=1)]
     from_best = np.where(best_before < 0, 1.0, (visited != visited[best_before]).mean(axis=1))
-    batch = np.log2(_batch_sizes(task, trace)) / np.log2(LARGEST_BATCH)
+    number = batch_numbers(task, trace)
+    batch = np.log2(np.bincount(number)[number]) / np.log2(LARGEST_BATCH)
     best_ms = np.minimum.accumulate(trace.cost_ms)
     improved = np.r_[np.isfinite(best_ms[:1]), best_ms[1:] < best_ms[:-1]].astype(float)
     novel = _novel_values(visited)
@@ -168,19 +169,15 @@ def _best_before(cost_ms: FloatArray) -> NDArray[np.int64]:
     return best
 
 
-def _batch_sizes(task: Task, trace: Trace) -> FloatArray:
-    """The size of the batch that each visit came in; 1 with the sequential clock.
+def batch_numbers(task: Task, trace: Trace) -> NDArray[np.int32]:
+    """The number of the batch that each visit came in, (n,), from 0.
 
-    A trace does not record batches, but the parallel clock does: the benchmarks of one batch follow
-    each other without a gap, and a new batch begins with compiling.
+    The sequential clock measures one after the other, whatever was asked for together: each visit
+    is a batch of its own, as it is where the trace does not have its batches.
     """
-    n = len(trace.rows)
-    if task.clock.workers == 1:
-        return np.ones(n)
-    gap = np.diff(trace.elapsed_s) - task.recording.benchmark_s[trace.rows[1:]]
-    begins = np.r_[True, gap > 1e-9 * np.maximum(trace.elapsed_s[1:], 1.0)]
-    number = np.cumsum(begins) - 1
-    return np.asarray(np.bincount(number)[number], dtype=np.float64)
+    if task.clock.workers == 1 or trace.batch is None:
+        return np.arange(len(trace.rows), dtype=np.int32)
+    return trace.batch
 
 
 def _novel_values(visited: NDArray[np.int64]) -> FloatArray:

@@ -14,10 +14,10 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.evolution.behaviour import Behaviour, describe
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
 from llamea_gpu.evolution.islands import island_of, island_population
+from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.prompting import Feedback, Program, SpaceResult, Stage
-from llamea_gpu.prompting.mechanisms import mechanisms
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.tasks import Task, Trace, run_seed
@@ -110,7 +110,7 @@ class Cascade:
         known = self._archive.traces(slot, attempt, name)
 
         async def one(repeat: int) -> Trace:
-            if repeat in known:
+            if repeat in known and known[repeat].batch is not None:  # older runs lack batches
                 return known[repeat]
             job = Job(
                 source=program.source,

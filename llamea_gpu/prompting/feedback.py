@@ -1,6 +1,6 @@
 """What a prompt says of a candidate beside its table: where it loses, and by which mechanism.
 
-Not here: computing the numbers (`llamea_gpu.scoring`, `llamea_gpu.prompting.mechanisms`), laying
+Not here: computing the numbers (`llamea_gpu.scoring`, `llamea_gpu.evolution.mechanisms`), laying
 them out (``prompts``).
 """
 

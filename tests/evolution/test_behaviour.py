@@ -111,7 +111,7 @@ def test_novelty_is_the_distance_to_the_nearest_before(kinds) -> None:
     assert found[3] == 0
 
 
-def test_batches_are_read_off_the_parallel_clock() -> None:
+def test_the_sizes_of_batches_are_a_feature() -> None:
     task = Task.build(small_recording(workers=4))
     evaluator = Evaluator(task)
     try:

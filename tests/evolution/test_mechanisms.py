@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import BudgetExhausted
-from llamea_gpu.prompting.mechanisms import mechanisms
+from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.tasks import Evaluator, Task, Trace
 

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.evolution.behaviour import batch_numbers
 from llamea_gpu.prompting.feedback import names
 from llamea_gpu.prompting.filters import count, one_line, percent
 from llamea_gpu.scoring import BATCH_FLOOR, score_space
@@ -130,14 +131,10 @@ class _Observed:
 
 
 def _batches(task: Task, trace: Trace) -> tuple[_Batch, ...]:
-    """Told apart by the wait for compilations that precedes each."""
-    if not trace.rows.size:
-        return ()
+    firsts = np.flatnonzero(np.diff(batch_numbers(task, trace), prepend=-1))
+    lasts = np.append(firsts, trace.rows.size)[1:]
     begun_s = trace.elapsed_s - task.recording.benchmark_s[trace.rows]
     free_s = np.concatenate(([0.0], trace.elapsed_s[:-1]))
-    firsts = np.flatnonzero(begun_s > free_s + 1e-9)
-    firsts = firsts if firsts.size and firsts[0] == 0 else np.concatenate(([0], firsts))
-    lasts = np.concatenate((firsts[1:], [trace.rows.size]))
     return tuple(
         _Batch(int(first), int(last), float(free_s[first]), float(begun_s[first]))
         for first, last in zip(firsts, lasts, strict=True)
