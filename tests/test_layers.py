@@ -12,7 +12,7 @@ import llamea_gpu
 PACKAGE = Path(llamea_gpu.__file__).parent
 # docs/architecture.md shows the same list.
 LAYERS = (
-    *("errors", "resources", "toml"),
+    *("errors", "resources", "files", "toml"),
     "spaces",
     *("clocks", "curves", "baseline", "tasks", "statistics", "scoring"),
     "contract",

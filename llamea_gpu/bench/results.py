@@ -37,7 +37,7 @@ from llamea_gpu.bench.findings import Analysis
 from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.tables import read_runs, write_runs
 from llamea_gpu.errors import BenchError
-from llamea_gpu.spaces.formats._files import write_atomically
+from llamea_gpu.files import write_atomically, write_text
 from llamea_gpu.tasks import Trace
 
 SUMMARY = "bench.json"
@@ -87,12 +87,7 @@ class BenchResults:
         """Write both files, each whole or not at all; the runs first."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUNS, lambda path: write_runs(path, self.plan, self.runs))
-        text = self.to_json()
-
-        def write_summary(path: Path) -> None:
-            path.write_text(text, encoding="utf-8")
-
-        write_atomically(folder / SUMMARY, write_summary)
+        write_text(folder / SUMMARY, self.to_json())
 
     @classmethod
     def load(cls, folder: Path) -> BenchResults:

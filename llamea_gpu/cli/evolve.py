@@ -35,6 +35,7 @@ from llamea_gpu.evolution.settings import (
     validated,
     with_absolute_paths,
 )
+from llamea_gpu.files import write_text
 from llamea_gpu.llm import load_prices
 from llamea_gpu.spaces.catalogue import search_path_from_environment
 
@@ -202,10 +203,8 @@ def _run(
     best = outcome.population.best()
     if best is not None and best.program is not None:
         path = folder / "best.py"
-        path.write_text(best.program.source, encoding="utf-8")
-        (folder / "best.json").write_text(
-            json.dumps(best.to_document(), indent=1), encoding="utf-8"
-        )
+        write_text(path, best.program.source)
+        write_text(folder / "best.json", json.dumps(best.to_document(), indent=1))
         console.print(f"best: {best.identifier}, written to {path}")
     if outcome.reason != "complete":
         console.print(f"stopped early: {outcome.reason}")

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from llamea_gpu.errors import LLMError, SettingsError
+from llamea_gpu.files import write_text
 from llamea_gpu.llm._base import (
     ChatAnswer,
     ChatRequest,
@@ -37,7 +38,6 @@ from llamea_gpu.llm._batch_lines import (
     read_answer,
     read_messages,
 )
-from llamea_gpu.llm._files import write_whole
 from llamea_gpu.llm._jsonl_folder import JsonlFolder, Record
 
 
@@ -147,7 +147,7 @@ class BatchExchange:
         path = self._answers.folder / f"{file_stem(request_id)}.jsonl"
         if path.exists():  # an error that was reported there stays on record
             path = path.with_name(f"{path.stem}-{time.time_ns()}.jsonl")
-        write_whole(path, format_answer(request_id, text, model))
+        write_text(path, format_answer(request_id, text, model))
         return path
 
     async def _wait(self, request: ChatRequest) -> None:
@@ -171,7 +171,7 @@ class BatchExchange:
         present = self._asked.get(request.request_id)
         if present is None:
             path = self._requests.folder / f"{file_stem(request.request_id)}.jsonl"
-            write_whole(path, format_request(request))
+            write_text(path, format_request(request))
             # A whole poll for each request written would make many requests slow to write.
             self._asked[request.request_id] = Record(path, 1, request.request_id, request.messages)
         elif prompt_key(_prompt(present)) != request.key:

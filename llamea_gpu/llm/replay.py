@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llamea_gpu.errors import LLMError, UnseenPromptError
+from llamea_gpu.files import write_text
 from llamea_gpu.llm._base import (
     ChatAnswer,
     ChatRequest,
@@ -29,7 +30,6 @@ from llamea_gpu.llm._base import (
     require_usable,
 )
 from llamea_gpu.llm._completion import MAX_COUNT, well_formed
-from llamea_gpu.llm._files import write_whole
 from llamea_gpu.llm._nearest import difference, nearest
 
 # More than any retry policy makes; each of them is charged.
@@ -148,7 +148,7 @@ class ReplayClient:
 
 def save_recording(path: Path, exchanges: Iterable[tuple[ChatRequest, ChatAnswer | None]]) -> None:
     """Write a recording, atomically and in the given order; equal input gives equal bytes."""
-    write_whole(path, "".join(_to_line(*exchange) for exchange in exchanges))
+    write_text(path, "".join(_to_line(*exchange) for exchange in exchanges))
 
 
 def load_recording(path: Path) -> tuple[Exchange, ...]:

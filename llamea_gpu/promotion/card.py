@@ -9,8 +9,6 @@ What it does not do: decide anything. `llamea_gpu.live.optimizer` reads ``idea``
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from llamea_gpu.bench.findings import Interval
 from llamea_gpu.bench.plan import Count, Finite, Setting
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.files import write_text
 
 FORMAT_VERSION = 1
 _MAX_BYTES = 1 << 24
@@ -172,9 +171,9 @@ def write_promoted(card: Card, source: str, folder: Path) -> Path:
     try:
         if program.exists():
             raise FileExistsError
-        _publish(document, card.to_json())
+        write_text(document, card.to_json(), overwrite=False)
         try:
-            _publish(program, source)
+            write_text(program, source, overwrite=False)
         except BaseException:
             document.unlink()
             raise
@@ -185,16 +184,3 @@ def write_promoted(card: Card, source: str, folder: Path) -> Path:
     except OSError as error:
         raise SearcherError(f"{folder} must be a folder to write to, but: {error}") from error
     return program
-
-
-def _publish(path: Path, text: str) -> None:
-    """The whole file at once, unless something has the name."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from llamea_gpu.archive import FILE_NAME
 from llamea_gpu.bench.results import SUMMARY, BenchResults
 from llamea_gpu.errors import LlameaGpuError
+from llamea_gpu.files import write_text
 from llamea_gpu.llm import Price, load_prices
 from llamea_gpu.report.bench_page import bench_page
 from llamea_gpu.report.page import render_page, require_plotly
@@ -21,7 +22,6 @@ from llamea_gpu.report.print_figures import (
 )
 from llamea_gpu.report.run import Run, read_run
 from llamea_gpu.report.run_page import run_page
-from llamea_gpu.spaces.formats._files import write_atomically
 
 
 def read_source(source: Path, prices: Mapping[str, Price] | None = None) -> Run | BenchResults:
@@ -53,13 +53,8 @@ def write_report(found: Run | BenchResults, output: Path, *, title: str, running
     """
     require_plotly()
     page = run_page(found, title, running) if isinstance(found, Run) else bench_page(found, title)
-    data = render_page(page).encode()
-
-    def fill(path: Path) -> None:
-        path.write_bytes(data)
-
-    write_atomically(output, fill)
-    return len(data)
+    write_text(output, render_page(page))
+    return output.stat().st_size
 
 
 def write_figures(found: Run | BenchResults, folder: Path) -> list[Path]:

@@ -394,7 +394,7 @@ async def test_a_request_that_cannot_be_written_fails(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("llamea_gpu.llm.batch.write_whole", full)
+    monkeypatch.setattr("llamea_gpu.llm.batch.write_text", full)
     with pytest.raises(FailedRequestError, match="No space left"):
         await exchange.complete(chat_request())
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError
+from llamea_gpu.files import write_atomically
 from llamea_gpu.spaces.formats._base import Reader
-from llamea_gpu.spaces.formats._files import open_file, read_head, read_text, write_atomically
+from llamea_gpu.spaces.formats._files import open_file, read_head, read_text
 from llamea_gpu.spaces.recording import Recording
 
 ExportFormat = Literal["native", "t4", "kernel-tuner"]

@@ -1,4 +1,4 @@
-"""Bytes of recordings: reading text within bounds, and writing files whole or not at all.
+"""Bytes of recordings: reading text within bounds.
 
 Text is bounded in bytes, and in the arrays, objects, values and lines that it can turn into,
 before anything parses it. What the text means is no matter here.
@@ -6,11 +6,9 @@ before anything parses it. What the text means is no matter here.
 
 from __future__ import annotations
 
-import os
-import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -103,22 +101,6 @@ def read_head(path: Path) -> str:
         UnknownSpaceError: there is no such file.
     """
     return next(_text_chunks(path), b"")[:_HEAD].decode("utf-8", errors="replace")
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it into place."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Created as any file is, so that the umask decides who may read it.
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-    try:
-        write(temporary)
-        os.fsync(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
 
 
 def _bounded(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
