@@ -122,7 +122,7 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache, Helion trace or grid.")],
+    file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache or Helion trace.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")],
     t1: Annotated[
         Path | None, typer.Option(help="T1 file with parameters and constraints.")

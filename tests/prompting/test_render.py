@@ -15,8 +15,8 @@ import pytest
 
 from llamea_gpu.prompting import ALLOWED_MODULES, OPERATORS, PromptContext, render
 from llamea_gpu.prompting.edits import has_edits
+from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.features import compute_features
-from llamea_gpu.spaces.formats import import_recording
 
 GOLDEN = Path(__file__).parent / "golden"
 PARENTS = {"new": 0, "crossover": 2, "explore": 2, "repair": 0}
@@ -107,10 +107,8 @@ def test_many_spaces_stay_short(context):
     assert many.count("\n") == few.count("\n") + 15
 
 
-def test_a_real_recording_renders(shared_spaces, context):
-    features = compute_features(
-        import_recording(next((shared_spaces / "helion_h200").iterdir()))[0]
-    )
+def test_a_real_recording_renders(context):
+    features = compute_features(load_space("softmax-4096x4096"))
     space = replace(context.spaces[0], features=features)
     user = render("new", replace(fitting(context, "new"), spaces=(space,)))[1]
     assert all(parameter.name in user for parameter in features.parameters[:12])

@@ -46,17 +46,6 @@ def t1(parameters: dict[str, Any], *conditions: str) -> dict[str, Any]:
     }
 
 
-GRID = {
-    "space": "s",
-    "framework": "f",
-    "device": "d",
-    "parameters": {"x": [1, 2, 3]},
-    "rows": [[0, "ok", 1.0, 1], [1, "ok", 2.0, 1], [2, "error", None, 1]],
-    "arguments": [[[4, 4], "float32"]],
-    "default_config": {"x": 2},
-    "parallel_compile_jobs": 2,
-    "torch_reference_ms": 1.5,
-}
 CACHE = {
     "device_name": "d",
     "kernel_name": "k",
@@ -74,6 +63,20 @@ CACHE = {
         for x in (1, 2)
     },
 }
+INFO = {  # what this package adds to a file that it writes
+    "name": "n",
+    "kernel": "k",
+    "device": "d",
+    "framework": "f",
+    "kernel_source": "",
+    "arguments": [{"shape": [4, 4], "dtype": "float32"}],
+    "default_configuration": {"x": 2},
+    "references_ms": {"torch": 1.5},
+    "parallel_workers": 2,
+    "provenance": {"version": "1"},
+    "exhaustive": True,
+}
+OURS = {**CACHE, "llamea_gpu": INFO}
 EVENT = {
     "event": "trial",
     "run_id": "r",
@@ -201,9 +204,9 @@ HOSTILE = {
     "unit a list": t4({"x": 1}, measurements=[{"name": "time", "value": 1, "unit": [1]}]),
     "surrogate in a name": t4({"\ud800": 1}),
     "surrogate in a value": t4({"x": "\ud800"}),
-    "surrogate in the grid's name": {**GRID, "space": "\ud800"},
-    "no name": {**GRID, "space": ""},
-    "too many workers": {**GRID, "parallel_compile_jobs": 10**12},
+    "surrogate in the recording's name": {**OURS, "llamea_gpu": {**INFO, "name": "\ud800"}},
+    "no name": {**OURS, "llamea_gpu": {**INFO, "name": ""}},
+    "too many workers": {**OURS, "llamea_gpu": {**INFO, "parallel_workers": 10**12}},
     "arguments nested deeply": {**CACHE, "problem_size": json.loads("[" * 101 + "]" * 101)},
 }
 
@@ -277,7 +280,7 @@ def spoilt(document: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
             yield place, json.dumps(changed).replace('"@"', replacement)
 
 
-FORMATS = {"t4": TWO, "grid": GRID, "cache": CACHE, "trace": EVENT, "t1": T1}
+FORMATS = {"t4": TWO, "ours": OURS, "cache": CACHE, "trace": EVENT, "t1": T1}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -311,10 +314,9 @@ VERBOSE = {
     "invalidity": t4({"x": 1}, invalidity=LONG),
     "parameter": t4({"x": 1}, {LONG: 1}),
     "more parameters": {"results": t4({"x": 1})["results"] + t4({"x": 1, LONG: 1})["results"]},
-    "value repeated": {**GRID, "parameters": {"x": [LONG, LONG]}},
-    "row": {**GRID, "rows": [[0] * 1_000_000]},
-    "status": {**GRID, "rows": [[0, LONG, 1.0, 1]]},
-    "workers": {**GRID, "space": LONG, "parallel_compile_jobs": 10**12},
+    "value repeated": {**CACHE, "tune_params": {"x": [LONG, LONG]}},
+    "workers": {**OURS, "llamea_gpu": {**INFO, "name": LONG, "parallel_workers": 10**12}},
+    "references": {**OURS, "llamea_gpu": {**INFO, "references_ms": {LONG: LONG}}},
     "cache key": {**CACHE, "cache": {LONG: 5}},
     "cache time": {**CACHE, "cache": {"1": {**CACHE["cache"]["1"], "time": LONG}}},
     "names twice": {**CACHE, "tune_params_keys": [LONG, LONG]},

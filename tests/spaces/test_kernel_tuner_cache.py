@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError
+from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.formats import export_recording, import_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 
@@ -283,11 +285,12 @@ def test_a_cache_without_entries_is_refused(write):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "name", ["helion_h200/softmax-4096x4096.json.gz", "kernel_tuner/pnpoly/RTX_3090.json.gz"]
+    "name", ["softmax-4096x4096.parquet", "kernel_tuner/pnpoly/RTX_3090.json.gz"]
 )
 def test_kernel_tuner_simulates_from_an_export(shared_spaces, tmp_path, name):
     kernel_tuner = pytest.importorskip("kernel_tuner")
-    recording, _ = import_recording(shared_spaces / name)
+    folder = resource_dir("tuning_spaces") if name.endswith(".parquet") else shared_spaces
+    recording, _ = import_recording(folder / name)
     space, path = recording.space, tmp_path / "cache.json"
     export_recording(recording, path, "kernel-tuner")
     before = path.read_bytes()
@@ -316,9 +319,9 @@ def test_kernel_tuner_simulates_from_an_export(shared_spaces, tmp_path, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_kernel_tuners_searchers_run_on_an_export(shared_spaces, tmp_path):
+def test_kernel_tuners_searchers_run_on_an_export(tmp_path):
     interface = pytest.importorskip("kernel_tuner.interface")
-    recording, _ = import_recording(shared_spaces / "helion_h200/softmax-4096x4096.json.gz")
+    recording = load_space("softmax-4096x4096")
     path = tmp_path / "cache.json"
     export_recording(recording, path, "kernel-tuner")
     results, _ = interface.tune_cache(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.formats import export_recording, import_recording
 from llamea_gpu.spaces.recording import Recording
 
@@ -25,7 +26,6 @@ def test_an_awkward_recording_survives(awkward, same, tmp_path, fmt, suffix):
 @pytest.mark.parametrize(
     "name",
     [
-        "helion_h200/attention-2x32x1024x64.json.gz",
         "kernel_tuner/convolution/A4000_T4.json.gz",
         "kernel_tuner/convolution_2020/RTX_3090.json.gz",
         "broken/interrupted_run_unclosed.json.gz",
@@ -33,6 +33,14 @@ def test_an_awkward_recording_survives(awkward, same, tmp_path, fmt, suffix):
 )
 def test_a_real_recording_survives(shared_spaces, same, tmp_path, name, fmt, suffix):
     recording, _ = import_recording(shared_spaces / name)
+    path = tmp_path / f"file{suffix}"
+    export_recording(recording, path, fmt)
+    assert same(import_recording(path)[0], recording)
+
+
+@pytest.mark.parametrize(("fmt", "suffix"), FORMATS)
+def test_a_shipped_recording_survives(same, tmp_path, fmt, suffix):
+    recording = load_space("attention-2x32x1024x64")
     path = tmp_path / f"file{suffix}"
     export_recording(recording, path, fmt)
     assert same(import_recording(path)[0], recording)

@@ -1,7 +1,7 @@
 """File formats of recordings: one file a format, found by content, never by name.
 
 Reads: native Parquet, T4 (with an optional T1 file), Kernel Tuner caches (unclosed ones too),
-Helion's ``trace.jsonl``, Helion grid files; all but the first may be gzip-compressed. Writes:
+Helion's ``trace.jsonl``; all but the first may be gzip-compressed. Writes:
 native, T4, Kernel Tuner cache.
 """
 
@@ -110,13 +110,12 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _reader(path: Path) -> Reader:
-    from llamea_gpu.spaces.formats.grid import GridReader
     from llamea_gpu.spaces.formats.helion_trace import HelionTraceReader
     from llamea_gpu.spaces.formats.kernel_tuner_cache import KernelTunerCacheReader
     from llamea_gpu.spaces.formats.t4 import T4Reader
 
     # The most particular first: "results" alone is enough for T4.
-    readers = (HelionTraceReader(), KernelTunerCacheReader(), GridReader(), T4Reader())
+    readers = (HelionTraceReader(), KernelTunerCacheReader(), T4Reader())
     head = read_head(path)
     for reader in readers:
         if reader.recognises(head):
@@ -124,7 +123,6 @@ def _reader(path: Path) -> Reader:
     raise SpaceFormatError(
         path,
         "its beginning",
-        "looks like none of native Parquet, T4, Kernel Tuner cache, Helion trace.jsonl, "
-        "Helion grid",
+        "looks like none of native Parquet, T4, Kernel Tuner cache, Helion trace.jsonl",
         "Give the file that holds the measurements (a T1 file goes with its T4 file as t1).",
     )
