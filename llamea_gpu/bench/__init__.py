@@ -1,7 +1,7 @@
 """Searchers side by side on recordings: plan, runs, results in a folder, and what they show."""
 
+from llamea_gpu.bench.execution import make_plan, run_bench
 from llamea_gpu.bench.plan import BenchSettings
 from llamea_gpu.bench.results import BenchResults
-from llamea_gpu.bench.running import make_plan, run_bench
 
 __all__ = ["BenchResults", "BenchSettings", "make_plan", "run_bench"]

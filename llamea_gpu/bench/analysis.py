@@ -47,7 +47,7 @@ from llamea_gpu.bench.findings import (
 from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit, is_failed
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.samples import RESAMPLES, Cell, Samples
-from llamea_gpu.bench.wording import cautions, comparison_sentence, summary, troubles
+from llamea_gpu.bench.sentences import cautions, comparison_sentence, summary, troubles
 from llamea_gpu.statistics import (
     friedman_p_value,
     holm,

@@ -17,7 +17,7 @@
 | rows | list of int32 | the configurations visited, as rows of the space, in order |
 | elapsed_s, cost_ms | lists of float64 | when each was done; what it cost, inf for a failure |
 
-What it does not do: run a bench or keep an unfinished one (`llamea_gpu.bench.running` does). A
+What it does not do: run a bench or keep an unfinished one (`llamea_gpu.bench.execution` does). A
 folder may come from anywhere: everything in it is checked, and what follows from the traces is
 computed from them again. What was found (`Analysis`) is checked for form alone: computing it again
 takes the recordings (`llamea_gpu.bench.analysis.analyse`).

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from llamea_gpu.cli.text import cell
-from llamea_gpu.evolution.asking import Observer
+from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import Ledger, RunEstimate, Totals

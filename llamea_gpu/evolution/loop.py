@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import AnswerError, BudgetExceededError, TransportError
-from llamea_gpu.evolution.asking import Asker, Observer, Refused, Silent, parent_views
+from llamea_gpu.evolution.calls import Caller, Observer, Refused, Silent, parent_views
 from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.evaluation import Assessment, Cascade
 from llamea_gpu.evolution.inspiration import Inspiration
-from llamea_gpu.evolution.planning import Plan, plan_slot
+from llamea_gpu.evolution.plan import Plan, plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatClient, Ledger
@@ -67,7 +67,7 @@ class Evolution:
         self._archive = archive
         self._cascade = cascade
         self._observer = observer or Silent()
-        self._asker = Asker(settings, archive, client, ledger, facts, self._observer)
+        self._caller = Caller(settings, archive, client, ledger, facts, self._observer)
         self._population = Population()
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
 
@@ -102,12 +102,12 @@ class Evolution:
             await _cancelled(running)
             raise
         if reason != "complete":
-            self._asker.stop(reason)
+            self._caller.stop(reason)
             await self._let_arrive(running)
         if self._unreached:
             raise TransportError(_unreached_message(self._unreached))
         self._observer.notify("stopped", None, {"reason": reason})
-        return Outcome(self._population, reason, self._asker.warnings)
+        return Outcome(self._population, reason, self._caller.warnings)
 
     async def _evolve(
         self,
@@ -223,7 +223,7 @@ class Evolution:
         for attempt in range(self._settings.max_repairs + 1):
             operator: Operator = "repair" if refused else plan.operator
             try:
-                call = await self._asker.ask(plan, attempt, operator, population, refused)
+                call = await self._caller.ask(plan, attempt, operator, population, refused)
             except TransportError as error:
                 return self._settled(plan, Refused("transport", str(error), ""), calls)
             calls.append(call)
@@ -238,7 +238,7 @@ class Evolution:
     def _settled(self, plan: Plan, found: Accepted | Refused, calls: Sequence[Call]) -> Candidate:
         """The candidate that the slot ends as."""
         answers = [call.answer for call in calls if call.answer is not None]
-        prices = [self._asker.usd(call) for call in calls]
+        prices = [self._caller.usd(call) for call in calls]
         known = [usd for usd in prices if usd is not None]
         assessment = found.assessment
         ended = (

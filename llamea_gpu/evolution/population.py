@@ -1,6 +1,6 @@
 """The population: all candidates settled so far, ranked and summed up. (mu + lambda), steady state.
 
-It decides nothing: who breeds is `parents`' business, what a slot does `planning`'s.
+It decides nothing: who breeds is `parents`' business, what a slot does `plan`'s.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import numpy as np
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError, SettingsError
-from llamea_gpu.evolution.asking import Observer
+from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
 from llamea_gpu.evolution.loop import Evolution, Outcome

@@ -3,7 +3,7 @@
 What it does: judges runs and a program's text.
 
 What it does not do: choose candidates, record looks or write files (see
-`llamea_gpu.promotion.promoting`). A check that could not be made has failed, and says why.
+`llamea_gpu.promotion.procedure`). A check that could not be made has failed, and says why.
 """
 
 from __future__ import annotations

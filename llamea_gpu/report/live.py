@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from llamea_gpu.llm import Price
+from llamea_gpu.report.output import write_report
 from llamea_gpu.report.page import require_plotly
 from llamea_gpu.report.run import read_run
-from llamea_gpu.report.writing import write_report
 
 EVERY_S = 5.0
 # A long run's report takes longer to write: it may use up to a tenth of the time.

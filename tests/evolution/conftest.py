@@ -8,7 +8,7 @@ from support.recordings import small_recording
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import TransportError
-from llamea_gpu.evolution.asking import Observer
+from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.loop import Evolution, Outcome
 from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, start

@@ -14,7 +14,7 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError, SearcherError, SettingsError
 from llamea_gpu.evolution.candidate import FAILED, SCORED
 from llamea_gpu.evolution.inspiration import expand_inspirations, load_inspiration
-from llamea_gpu.evolution.planning import plan_slot
+from llamea_gpu.evolution.plan import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.session import build_problem
 from llamea_gpu.evolution.settings import EvolutionSettings, with_absolute_paths

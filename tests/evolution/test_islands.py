@@ -9,7 +9,7 @@ from support.candidates import candidate
 
 from llamea_gpu.evolution.candidate import FAILED
 from llamea_gpu.evolution.islands import island_members, island_of, island_population
-from llamea_gpu.evolution.planning import plan_slot
+from llamea_gpu.evolution.plan import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 

@@ -11,7 +11,7 @@ from support.candidates import candidate
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.evaluation import Cascade
-from llamea_gpu.evolution.planning import plan_slot
+from llamea_gpu.evolution.plan import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.bench.analysis import analyse
+from llamea_gpu.bench.execution import make_plan
 from llamea_gpu.bench.plan import BenchSettings, RunKey
 from llamea_gpu.bench.results import BenchResults
-from llamea_gpu.bench.running import make_plan
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import BudgetExceededError
 from llamea_gpu.evolution.evaluation import Assessment
-from llamea_gpu.evolution.planning import Plan
+from llamea_gpu.evolution.plan import Plan
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import (
@@ -63,7 +63,7 @@ class Refused:
     assessment: Assessment | None = None
 
 
-class Asker:
+class Caller:
     """Asks the model of one run."""
 
     def __init__(

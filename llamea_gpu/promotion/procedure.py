@@ -33,7 +33,7 @@ from llamea_gpu.live.optimizer import idea_of
 from llamea_gpu.promotion import gate
 from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
 from llamea_gpu.promotion.incumbents import Incumbents, reusable_runs
-from llamea_gpu.promotion.reporting import training_of, validation_of
+from llamea_gpu.promotion.measurements import training_of, validation_of
 from llamea_gpu.promotion.source import shipped_text, snake_case
 from llamea_gpu.promotion.tuning import Tuning, tune
 from llamea_gpu.prompting import Program, admit

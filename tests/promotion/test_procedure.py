@@ -33,11 +33,11 @@ from llamea_gpu.promotion import (
     PromotionSettings,
     Report,
     gate,
+    procedure,
     promote,
-    promoting,
 )
 from llamea_gpu.promotion.card import write_promoted
-from llamea_gpu.promotion.promoting import FOLDER
+from llamea_gpu.promotion.procedure import FOLDER
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers import registry
 from llamea_gpu.searchers.registry import resolve
@@ -157,7 +157,7 @@ def test_own_cpu_counts_as_it_did_in_the_run(
     def of_a_run_that_counts(text: str) -> EvolutionSettings:
         return recorded_settings(text).model_copy(update={"charge_cpu": True})
 
-    monkeypatch.setattr(promoting, "recorded_settings", of_a_run_that_counts)
+    monkeypatch.setattr(procedure, "recorded_settings", of_a_run_that_counts)
     (counted,) = promote(run, replace(settings, dry_run=True))
     (free,) = promote(run, replace(settings, dry_run=True, charge_cpu=False))
     assert counted.tuning is not None
