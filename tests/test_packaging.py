@@ -11,6 +11,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+INSTALLED = """
+import llamea_gpu
+from llamea_gpu.bench.baseline import load_baseline
+from llamea_gpu.errors import BenchError
+from llamea_gpu.promotion.incumbents import reusable_runs
+from llamea_gpu.searchers.registry import searcher_names
+from llamea_gpu.spaces.catalogue import list_spaces
+print(llamea_gpu.__file__)
+print(len(list_spaces()))
+print(*searcher_names())
+print(reusable_runs(None))
+try:
+    load_baseline()
+except BenchError as error:
+    print(error)
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -20,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_holds_prompts_spaces_and_recorded_runs(wheel: Path) -> None:
+def test_the_wheel_holds_prompts_spaces_and_the_demos_run(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in (
         "llamea_gpu/py.typed",
@@ -31,24 +48,38 @@ def test_the_wheel_holds_prompts_spaces_and_recorded_runs(wheel: Path) -> None:
         "llamea_gpu/_resources/tuning_spaces/matmul-2048.parquet",
         "llamea_gpu/_resources/tuning_spaces/splits.toml",
         "llamea_gpu/_resources/generated_optimizers/README.md",
+        "llamea_gpu/_resources/generated_optimizers/growing_foresight.json",
+        "llamea_gpu/_resources/generated_optimizers/runs/h200-helion/answers.jsonl",
     ):
         assert wanted in names
 
 
+def test_the_wheel_leaves_the_archives_of_the_repository_out(wheel: Path) -> None:
+    assert wheel.stat().st_size <= 4_000_000
+    folders = {tuple(Path(name).parts[:5]) for name in zipfile.ZipFile(wheel).namelist()}
+    resources = ("llamea_gpu", "_resources")
+    runs = {parts for parts in folders if parts[:4] == (*resources, "generated_optimizers", "runs")}
+    assert {parts[4] for parts in runs} == {"h200-helion"}
+    for left_out in ("generated_optimizers/proposer", "tuning_spaces/baselines"):
+        parts = (*resources, *left_out.split("/"))
+        assert not [found for found in folders if found[:4] == parts]
+    tops = {parts[0] for parts in folders if not parts[0].endswith(".dist-info")}
+    assert tops == {"llamea_gpu"}
+
+
 def test_the_installed_wheel_finds_its_resources(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    code = (
-        "import llamea_gpu, sys\n"
-        "from llamea_gpu.spaces.catalogue import list_spaces\n"
-        "from llamea_gpu.searchers.registry import searcher_names\n"
-        "print(llamea_gpu.__file__, len(list_spaces()), len(searcher_names()) >= 5)\n"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", INSTALLED],
         cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        check=True,
     )
-    assert done.stdout.split() == [str(tmp_path / "llamea_gpu" / "__init__.py"), "36", "True"]
+    assert done.returncode == 0, done.stderr
+    file, spaces, searchers, reusable, refusal = done.stdout.splitlines()
+    assert file == str(tmp_path / "llamea_gpu" / "__init__.py")
+    assert spaces == "36"
+    assert {"random_search", "growing_foresight"} <= set(searchers.split())
+    assert reusable == "None"  # promotion runs the incumbents itself
+    assert "a wheel leaves them out: give a bench's folder with --baseline-from" in refusal

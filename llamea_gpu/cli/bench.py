@@ -55,7 +55,7 @@ def bench(
         typer.Option("-o", "--output", help="Folder to keep the bench in; it resumes and grows."),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline", help="Add the shipped results without running them.")
+        bool, typer.Option("--baseline", help="Add the repository's results without running them.")
     ] = False,
     baseline_from: Annotated[
         Path | None, typer.Option(help="Add the results of another bench's folder instead.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import load_baseline
+from llamea_gpu.bench.baseline import load_baseline, shipped_baseline
 from llamea_gpu.bench.plan import Plan, RunKey
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.promotion.card import Check
@@ -25,13 +25,15 @@ KERNEL_TUNER = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_alg
 HELION = ("helion:LFBOTreeSearch",)
 
 
-def reusable_runs(folder: Path | None) -> BenchResults:
-    """The bench in ``folder``, or the one that ships; what an unfinished one lacks is run.
+def reusable_runs(folder: Path | None) -> BenchResults | None:
+    """The bench in ``folder``, or the repository's, None in a wheel; what it lacks is run.
 
     Raises:
         BenchError: it is missing or malformed.
     """
-    return BenchResults.load_unfinished(folder) if folder else load_baseline()
+    if folder is not None:
+        return BenchResults.load_unfinished(folder)
+    return load_baseline() if shipped_baseline().is_dir() else None
 
 
 class Incumbents:
@@ -41,7 +43,11 @@ class Incumbents:
     """
 
     def __init__(
-        self, specs: Sequence[str], settings: BenchSettings, repeats: int, baseline: BenchResults
+        self,
+        specs: Sequence[str],
+        settings: BenchSettings,
+        repeats: int,
+        baseline: BenchResults | None = None,
     ) -> None:
         self._settings = settings
         self._repeats = repeats
@@ -92,9 +98,9 @@ class Incumbents:
 
     def _known(self, plan: Plan) -> dict[RunKey, Trace]:
         """Runs of ``plan`` that need not be run."""
-        return {
-            key: trace for key in plan.runs() if (trace := self._runs.get(key)) is not None
-        } | _shipped(plan, self._baseline)
+        return {key: trace for key in plan.runs() if (trace := self._runs.get(key)) is not None} | (
+            _same_runs(plan, self._baseline) if self._baseline else {}
+        )
 
     def _keep(self, benches: Sequence[BenchResults]) -> None:
         """Incumbents meet the next candidate with the same runs."""
@@ -113,7 +119,7 @@ class Incumbents:
         return found
 
 
-def _shipped(plan: Plan, baseline: BenchResults) -> dict[RunKey, Trace]:
+def _same_runs(plan: Plan, baseline: BenchResults) -> dict[RunKey, Trace]:
     """Runs of the baseline that are exactly those of ``plan``."""
     theirs = baseline.plan
     if theirs.settings != plan.settings:
