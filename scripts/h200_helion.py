@@ -256,7 +256,7 @@ def measure_again(out: Path, kernel: str, case: KernelCase, bound: Any) -> dict[
     """Times of all results, the default and the reference: medians over rounds in turns."""
     import helion
 
-    from llamea_gpu.frameworks.helion.stages import time_call
+    from llamea_gpu.frameworks.helion.timing import time_call
 
     calls: dict[str, Callable[[], object]] = {}
 

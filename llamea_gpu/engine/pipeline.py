@@ -1,13 +1,14 @@
-"""Two stages that are busy at once: a pool of compiling processes, and a timing process a GPU.
+"""Two stages that are busy at once: a pool of compiling processes, and one timing process a GPU.
 
-Configurations go from the first to the second as they are compiled. A process that hangs is killed
-and its task counts as timed out; one that dies (a compiler that aborts, an illegal memory access)
-is started again and its task is tried once more, then counts as failed: as soon as the GPU answers
-a new process, since one that is gone is no fault of a configuration. Results come in the order in
-which they are finished.
+Configurations go from the first to the second as they are compiled; without a second stage the
+first does everything. A process that hangs is killed and its task counts as timed out; one that
+dies (a compiler that aborts, an illegal memory access) is started again and its task is tried once
+more, then counts as failed: as soon as the GPU answers a new process, since one that is gone is no
+fault of a configuration. Outcomes come in the order in which they are finished.
 
-It knows nothing of Helion, journals and recordings: what compiling and timing mean is up to the
-stages (:mod:`llamea_gpu.engine.worker`).
+It knows nothing of frameworks, journals and recordings: what compiling and timing mean is up to the
+stages (:mod:`llamea_gpu.engine.worker`). Work goes on in the processes at any time, but it is
+handed out, and outcomes are taken in, inside :meth:`Pipeline.wait` alone.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from llamea_gpu.engine.limits import CompileLimit, Limits
 from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Stage, Worker
 from llamea_gpu.errors import RecordingError
@@ -30,15 +33,6 @@ _MAX_FAILED_STARTS = 3  # in a row
 _MAX_CRASHES = 20  # of timing, in a row
 _LEAVE_S = 5.0
 _AHEAD = 4  # compiled configurations that may wait, for each compiling process
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds after which a process is killed."""
-
-    compile_s: float = 30.0
-    timing_s: float = 30.0
-    start_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,9 @@ class Outcome:
         point: which.
         status: of :data:`llamea_gpu.spaces.recording.STATUSES`.
         compile_s: seconds in the first stage; benchmark_s: in the second.
-        details: all that the stages said beyond that.
+        details: all that the stages said beyond that. ``same_as`` is the point whose equal code was
+            timed in this one's stead.
+        phase_s: seconds by the phases that the last stage named.
     """
 
     point: int
@@ -65,6 +61,7 @@ class Outcome:
     compile_s: float
     benchmark_s: float
     details: Mapping[str, Any]
+    phase_s: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -75,27 +72,46 @@ class _Item:
 
 
 class _Pool:
-    """The workers of one kind, with what replaces one of them."""
+    """The workers of one kind, with what replaces one of them.
+
+    Workers of one group share a device: one of them is at work, the others stand by.
+    """
 
     def __init__(
-        self, stages: Sequence[Stage], folder: Path, name: str, start_s: float, template: Template
+        self,
+        stages: Sequence[Stage],
+        folder: Path,
+        name: str,
+        start_s: float,
+        template: Template,
+        spares: int = 0,
     ) -> None:
-        self._stages = stages
         self._start_s = start_s
         self._template = template
-        self._logs = [folder / f"{name}-{i}.log" for i in range(len(stages))]
+        self._stages = [stage for stage in stages for _ in range(1 + spares)]
+        self.groups = [group for group in range(len(stages)) for _ in range(1 + spares)]
+        self._logs = [folder / f"{name}-{i}.log" for i in range(len(self._stages))]
         self.failed_starts = 0
-        self.facts: dict[int, Mapping[str, Any]] = {}  # by the worker's place
-        self.workers = [
-            Worker(stage, log, start_s, template)
-            for stage, log in zip(stages, self._logs, strict=True)
-        ]
+        self.facts: dict[int, Mapping[str, Any]] = {}  # by group
+        self.workers = [self._started(i) for i in range(len(self._stages))]
 
     def replace(self, worker: Worker) -> None:
         """A new process in the place of one that is of no more use."""
         i = self.workers.index(worker)
         worker.stop()
-        self.workers[i] = Worker(self._stages[i], self._logs[i], self._start_s, self._template)
+        self.workers[i] = self._started(i)
+
+    def ready(self) -> list[Worker]:
+        """Workers that may be handed a task."""
+        pairs = list(zip(self.groups, self.workers, strict=True))
+        busy = {group for group, worker in pairs if worker.task is not None}
+        free = {group: worker for group, worker in pairs if group not in busy and worker.idle}
+        return list(free.values())
+
+    def note_facts(self, worker: Worker, facts: Mapping[str, Any]) -> None:
+        """Keep what a worker reported, the first of its group."""
+        self.failed_starts = 0
+        self.facts.setdefault(self.groups[self.workers.index(worker)], facts)
 
     def dismiss(self) -> None:
         for worker in self.workers:
@@ -105,17 +121,26 @@ class _Pool:
         for worker in self.workers:
             worker.stop(0.0 if worker.task is not None or worker.facts is None else _LEAVE_S)
 
+    def _started(self, i: int) -> Worker:
+        return Worker(self._stages[i], self._logs[i], self._start_s, self._template)
+
 
 class Pipeline:
     """Both stages' processes. A context manager: leaving it ends them.
 
     Args:
         compiling: one stage for each compiling process.
-        timing: one stage for each timing process.
+        timing: one stage for each device; none where the first stage does everything.
         folder: for the processes' logs.
         limits: after which they are killed.
         template: what the processes are forked from; it is ended with them. Default: one that has
             imported nothing.
+        timing_template: that of the timing processes, if it is another one.
+        spares: timing processes a device that stand by, so that one is there when another is lost.
+        deduplicate: time equal code once: compiled results with the same ``source`` share an
+            outcome.
+        hopeless: timing is told the best time so far as ``best_ms`` and may end early for what
+            takes more than this many times as long; None: it is not told.
     """
 
     def __init__(
@@ -125,19 +150,37 @@ class Pipeline:
         folder: Path,
         limits: Limits,
         template: Template | None = None,
+        *,
+        timing_template: Template | None = None,
+        spares: int = 0,
+        deduplicate: bool = False,
+        hopeless: float | None = None,
     ) -> None:
         self._limits = limits
+        self._compile_limit = CompileLimit(limits)
+        self._hopeless = hopeless
         self._template = template or Template((), folder / "template.log")
+        timing_template = timing_template or self._template
+        self._templates = list(dict.fromkeys([self._template, timing_template]))
+        self._closing = ExitStack()
+        for each in self._templates:
+            self._closing.callback(each.stop)
         try:
-            self._timing = _Pool(timing, folder, "timing", limits.start_s, self._template)
-            self._compiling = _Pool(compiling, folder, "compiling", limits.start_s, self._template)
+            start_s = limits.start_s
+            self._timing = _Pool(timing, folder, "timing", start_s, timing_template, spares)
+            self._compiling = _Pool(compiling, folder, "compiling", start_s, self._template)
         except BaseException:
-            self._template.stop()
+            self._closing.close()
             raise
+        # Whose processes use a device, and may find it gone.
+        self._device_pool = self._timing if timing else self._compiling
         self._pending: deque[_Item] = deque()
         self._compiled: deque[_Item] = deque()
-        self._crashed: list[Outcome] = []  # in timing, since one of its processes started
+        self._finished: deque[Outcome] = deque()
+        self._crashed: list[Outcome] = []  # since a process that uses the device started
         self._crashes = 0
+        self._best_ms = math.inf
+        self._sources: dict[str, Outcome | list[_Item]] | None = {} if deduplicate else None
 
     def __enter__(self) -> Pipeline:
         return self
@@ -147,122 +190,224 @@ class Pipeline:
             pool.dismiss()
         for pool in self._pools():
             pool.stop()
-        self._template.stop()
+        self._closing.close()
+
+    @property
+    def pending(self) -> int:
+        """Tasks that are on their way."""
+        waiting = 0
+        if self._sources is not None:
+            waiting = sum(len(s) for s in self._sources.values() if isinstance(s, list))
+        queued = len(self._pending) + len(self._compiled) + len(self._crashed)
+        busy = sum(worker.task is not None for _, worker in self._workers())
+        return queued + len(self._finished) + waiting + busy
 
     def facts(self) -> list[Mapping[str, Any]]:
-        """What each timing stage reported, once all are open; waits for that.
+        """What the stage at each device reported, once all are open; waits for that.
 
         Raises:
             RecordingError: one refuses, or does not start.
         """
-        while len(self._timing.facts) < len(self._timing.workers):
-            list(self._step(None))  # no task is under way, and none has an outcome
-        return [facts for _, facts in sorted(self._timing.facts.items())]
+        pool = self._device_pool
+        while len(pool.facts) < len(set(pool.groups)):
+            self._step(None)
+        return [facts for _, facts in sorted(pool.facts.items())]
 
-    def run(self, tasks: Iterable[Task], deadline: float | None = None) -> Iterator[Outcome]:
-        """Yield an outcome for each task as it is finished.
+    def submit(self, tasks: Iterable[Task]) -> None:
+        """Queue tasks, after those that are queued already."""
+        self._pending.extend(_Item(task) for task in tasks)
 
-        After ``deadline`` (of ``time.monotonic``) it returns: what was under way is dropped.
+    def wait(self, deadline: float | None = None) -> list[Outcome]:
+        """Outcomes as tasks are finished: at least one, unless none is left or time is up.
+
+        Args:
+            deadline: of ``time.monotonic``, after which it returns with what there is.
 
         Raises:
-            RecordingError: a stage refuses, does not start, or timing crashes again and again.
+            RecordingError: a stage refuses, does not start, or the device crashes again and again.
         """
-        self._pending.extend(_Item(task) for task in tasks)
-        while self._pending or self._compiled or self._crashed or self._busy():
+        while not self._finished and self.pending:
             if deadline is not None and monotonic() >= deadline:
-                return
-            yield from self._step(deadline)
+                break
+            self._step(deadline)
+        if self.pending:  # what has just become idle goes on while the caller thinks
+            self._hand_out()
+        finished = list(self._finished)
+        self._finished.clear()
+        return finished
 
-    def _step(self, deadline: float | None) -> Iterator[Outcome]:
+    def run(self, tasks: Iterable[Task], deadline: float | None = None) -> Iterator[Outcome]:
+        """Yield an outcome for each task as it is finished; see :meth:`wait`.
+
+        After ``deadline`` it returns: what was under way is dropped.
+        """
+        self.submit(tasks)
+        while outcomes := self.wait(deadline):
+            yield from outcomes
+
+    def drop(self) -> list[int]:
+        """Forget all tasks that are not finished, and end what is at them; returns their points."""
+        items = [*self._pending, *self._compiled]
+        for source, waiting in (self._sources or {}).copy().items():
+            if isinstance(waiting, list):
+                items += waiting
+                del self._sources[source]  # type: ignore[union-attr]
+        for pool, worker in self._workers():
+            if worker.task is not None:
+                items.append(worker.task)
+                pool.replace(worker)
+        dropped = [item.task.point for item in items] + [o.point for o in self._crashed]
+        for queue in (self._pending, self._compiled, self._crashed):
+            queue.clear()
+        return dropped
+
+    def _step(self, deadline: float | None) -> None:
         """Hand out work, wait until something happens, and see to it."""
         self._hand_out()
-        pools = [(pool, worker) for pool in self._pools() for worker in pool.workers]
-        until = min([worker.deadline for _, worker in pools] + [deadline or math.inf])
+        workers = self._workers()
+        until = min([worker.deadline for _, worker in workers] + [deadline or math.inf])
         left_s = None if until == math.inf else max(0.0, until - monotonic())
-        readable = wait([worker.connection for _, worker in pools], left_s)
-        for pool, worker in pools:
+        readable = wait([worker.connection for _, worker in workers], left_s)
+        for pool, worker in workers:
             if worker.connection in readable:
-                yield from self._heard(pool, worker)
+                self._hear(pool, worker)
             elif monotonic() >= worker.deadline:
-                yield from self._overdue(pool, worker)
+                self._end_overdue(pool, worker)
 
     def _hand_out(self) -> None:
-        room = _AHEAD * len(self._compiling.workers) - len(self._compiled)
-        for worker in self._compiling.workers:
-            if self._pending and worker.idle and room > 0:
+        if self._device_pool is self._compiling:
+            limit_s, room = self._limits.timing_s, math.inf
+        else:
+            limit_s = self._compile_limit.seconds
+            room = _AHEAD * len(self._compiling.workers) - len(self._compiled)
+        for worker in self._compiling.ready():
+            if self._pending and room > 0:
                 item = self._pending.popleft()
-                worker.assign(item, item.task.payload, self._limits.compile_s)
+                worker.assign(item, item.task.payload, limit_s)
                 room -= 1
-        for worker in self._timing.workers:
-            if self._compiled and worker.idle:
+        for worker in self._timing.ready():
+            if self._compiled:
                 item = self._compiled.popleft()
-                worker.assign(item, item.compiled, self._limits.timing_s)
+                worker.assign(item, self._for_timing(item), self._limits.timing_s)
 
-    def _heard(self, pool: _Pool, worker: Worker) -> Iterator[Outcome]:
+    def _for_timing(self, item: _Item) -> Mapping[str, Any]:
+        assert item.compiled is not None
+        if self._hopeless is None:
+            return item.compiled
+        return {**item.compiled, "give_up_ms": self._hopeless * self._best_ms}
+
+    def _hear(self, pool: _Pool, worker: Worker) -> None:
         kind, content = worker.receive()
         if kind == "refused":
             raise RecordingError(content)
         if kind == "ready":
-            pool.failed_starts = 0
-            pool.facts.setdefault(pool.workers.index(worker), content)
-            if pool is self._timing:
+            pool.note_facts(worker, content)
+            if pool is self._device_pool:
                 crashed, self._crashed = self._crashed, []
-                yield from crashed
+                for outcome in crashed:
+                    self._finish(outcome)
         elif kind == "died":
-            yield from self._died(pool, worker, content)
-        else:
+            self._bury(pool, worker, content)
+        elif kind == "done":
             item, worker.task = worker.task, None
-            if pool is self._timing:
-                self._count(broken=bool(content.get("broken")), message=content.get("message", ""))
-                outcome = _outcome(item, item.compiled, content)
-                if content.get("broken"):
-                    self._crashed.append(outcome)
-                    pool.replace(worker)
-                else:
-                    yield outcome
+            if pool is self._device_pool:
+                self._note_timed(pool, worker, item, content)
             elif content["status"] == "ok":
+                self._compile_limit.worked(content["compile_s"])
                 item.compiled, item.attempts = content, 0
-                self._compiled.append(item)
+                self._queue_compiled(item)
             else:
-                yield _outcome(item, content, None)
+                self._finished.append(_outcome(item, content, None, worker))
 
-    def _died(self, pool: _Pool, worker: Worker, message: str) -> Iterator[Outcome]:
+    def _queue_compiled(self, item: _Item) -> None:
+        """Queue for timing, unless equal code has been timed or is on its way."""
+        source = str((item.compiled or {}).get("source", ""))
+        if self._sources is None or not source:
+            self._compiled.append(item)
+            return
+        known = self._sources.get(source)
+        if known is None:
+            self._sources[source] = []
+            self._compiled.append(item)
+        elif isinstance(known, list):
+            known.append(item)
+        else:
+            self._finished.append(_alike(item, known))
+
+    def _note_timed(
+        self, pool: _Pool, worker: Worker, item: _Item, content: Mapping[str, Any]
+    ) -> None:
+        broken = bool(content.get("broken"))
+        self._count(broken=broken, message=content.get("message", ""))
+        outcome = _outcome(item, item.compiled, content, worker)
+        if outcome.status == "ok":
+            self._best_ms = min(self._best_ms, outcome.details.get("time_ms", math.inf))
+        if broken:
+            self._crashed.append(outcome)
+            pool.replace(worker)
+        else:
+            self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """An outcome of timing, and of all that are of equal code."""
+        self._finished.append(outcome)
+        source = str(outcome.details.get("source", ""))
+        if self._sources is None or not source:
+            return
+        waiting = self._sources.get(source)
+        self._sources[source] = outcome
+        if isinstance(waiting, list):
+            self._finished.extend(_alike(item, outcome) for item in waiting)
+
+    def _bury(self, pool: _Pool, worker: Worker, message: str) -> None:
         item = worker.task
         if worker.facts is None:
             pool.failed_starts += 1
             if pool.failed_starts >= _MAX_FAILED_STARTS:
-                raise RecordingError(f"recording must start, but {message}")
+                raise RecordingError(f"measuring must start, but {message}")
+        phase_s = worker.phase_s
         pool.replace(worker)
         if item is None:
             return
         item.attempts += 1
-        if pool is self._timing:
+        if pool is self._device_pool:
             self._count(broken=True, message=message)
         if item.attempts < _MAX_ATTEMPTS:
             (self._compiled if pool is self._timing else self._pending).appendleft(item)
-        elif pool is self._timing:
-            self._crashed.append(self._failed(pool, item, message))
+        elif pool is self._device_pool:
+            self._crashed.append(self._failed(pool, item, message, phase_s=phase_s))
         else:
-            yield self._failed(pool, item, message)
+            self._finished.append(self._failed(pool, item, message))
 
-    def _overdue(self, pool: _Pool, worker: Worker) -> Iterator[Outcome]:
+    def _end_overdue(self, pool: _Pool, worker: Worker) -> None:
         item = worker.task
         if worker.facts is None:
             raise RecordingError(
-                f"recording must start within {self._limits.start_s:g} s, but did not: make the "
+                f"measuring must start within {self._limits.start_s:g} s, but did not: make the "
                 f"script's arguments and reference faster"
             )
+        worker.interrupt()
+        phase_s, limit_s = worker.phase_s, worker.limit_s
         pool.replace(worker)
-        limit_s = self._limits.timing_s if pool is self._timing else self._limits.compile_s
-        yield self._failed(pool, item, f"over {limit_s:g} s", "timeout", limit_s)
+        failed = self._failed(pool, item, f"over {limit_s:g} s", "timeout", limit_s, phase_s)
+        if pool is self._timing:
+            self._finish(failed)
+        else:
+            self._finished.append(failed)
 
     def _failed(
-        self, pool: _Pool, item: _Item, message: str, status: str = "", seconds: float = 0.0
+        self,
+        pool: _Pool,
+        item: _Item,
+        message: str,
+        status: str = "",
+        seconds: float = 0.0,
+        phase_s: Mapping[str, float] | None = None,
     ) -> Outcome:
         """An outcome that a process could not report itself."""
-        if pool is self._timing:
+        if pool is self._device_pool:
             said = {"status": status or "runtime_error", "message": message, "benchmark_s": seconds}
-            return _outcome(item, item.compiled, said)
+            return replace(_outcome(item, item.compiled, said), phase_s=phase_s or {})
         said = {"status": status or "compile_error", "message": message, "compile_s": seconds}
         return _outcome(item, said, None)
 
@@ -277,12 +422,15 @@ class Pipeline:
     def _pools(self) -> tuple[_Pool, _Pool]:
         return self._timing, self._compiling
 
-    def _busy(self) -> bool:
-        return any(worker.task is not None for pool in self._pools() for worker in pool.workers)
+    def _workers(self) -> list[tuple[_Pool, Worker]]:
+        return [(pool, worker) for pool in self._pools() for worker in pool.workers]
 
 
 def _outcome(
-    item: _Item, compiled: Mapping[str, Any] | None, timed: Mapping[str, Any] | None
+    item: _Item,
+    compiled: Mapping[str, Any] | None,
+    timed: Mapping[str, Any] | None,
+    worker: Worker | None = None,
 ) -> Outcome:
     details = {**(compiled or {}), **(timed or {})}
     details.pop("broken", None)
@@ -292,4 +440,14 @@ def _outcome(
         float(details.pop("compile_s", 0.0)),
         float(details.pop("benchmark_s", 0.0)),
         details,
+        dict(worker.phase_s) if worker else {},
+    )
+
+
+def _alike(item: _Item, timed: Outcome) -> Outcome:
+    """The outcome of a configuration whose code equals that of one that was timed."""
+    seconds = float((item.compiled or {}).get("compile_s", 0.0))
+    details = {**timed.details, "same_as": timed.point}
+    return replace(
+        timed, point=item.task.point, compile_s=seconds, benchmark_s=0.0, details=details
     )

@@ -1,14 +1,21 @@
 """A process that has imported what workers need, and forks them.
 
 Importing PyTorch, Triton and Helion takes seconds, and sixteen processes that do it at once disturb
-one another: here it is done once. The template touches no GPU, since CUDA does not survive a fork;
-a fork may. It dies with its owner, and its forks die with it.
+one another: here it is done once. There are two kinds:
+
+* :class:`Template` is started afresh and imports modules. Its forks may use the GPU: CUDA does not
+  survive a fork, and the template touches none.
+* :class:`ForkedTemplate` is a fork of this process with all that is in its memory, there within
+  milliseconds. Where CUDA is in use here, its forks may not use the GPU, but they may compile.
+
+A template dies with its owner, and its forks die with it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -38,7 +45,9 @@ class Template:
     def __init__(self, modules: Sequence[str], log: Path) -> None:
         self._modules, self._log = list(modules), log
         self._last = 0
-        self._start()
+        self._control, theirs = Pipe()
+        with theirs:
+            self.pid = self._start(theirs)
 
     def __enter__(self) -> Template:
         return self
@@ -51,13 +60,15 @@ class Template:
 
         Does not wait for it. If the template is gone, a new one is started.
         """
-        if self._process.poll() is not None:
-            self.stop()
-            self._start()
+        if not self._is_alive():
+            self._control.close()
+            self._control, theirs = Pipe()
+            with theirs:
+                self.pid = self._start(theirs)
         self._last += 1
         with contextlib.suppress(OSError):  # it has just died: so has the connection
             self._control.send(("fork", self._last, str(log)))
-            send_handle(self._control, connection.fileno(), self._process.pid)
+            send_handle(self._control, connection.fileno(), self.pid)
         return self._last
 
     def end(self, number: int, wait_s: float) -> int | None:
@@ -76,30 +87,76 @@ class Template:
     def stop(self) -> None:
         """End it, and every worker that is left."""
         self._control.close()
-        self._process.kill()
-        self._process.wait()
+        if self._is_alive():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
 
-    def _start(self) -> None:
-        self._control, theirs = Pipe()
-        with theirs, self._log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - this module
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
+    def _is_alive(self) -> bool:
+        """Whether it runs; one that has ended is reaped."""
+        if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.pid = 0
+        return bool(self.pid)
+
+    def _start(self, control: Connection) -> int:
+        """Start the process that serves the other end of ``control``; returns its pid."""
+        with self._log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603 - this module
+                [sys.executable, "-m", __name__, str(control.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[control.fileno()],
                 start_new_session=True,  # a Ctrl-C is for the owner, which ends in order
             )
+        process.returncode = 0  # it is reaped here, by its pid
         with contextlib.suppress(OSError):
             self._control.send((sys.path, self._modules))
+        return process.pid
+
+
+class ForkedTemplate(Template):
+    """A template that is a fork of this process; see the module's docstring.
+
+    A stage need not be picklable for it: see :func:`llamea_gpu.engine.inherited.inherited`.
+    """
+
+    def __init__(self, log: Path) -> None:
+        super().__init__((), log)
+
+    def _start(self, control: Connection) -> int:
+        owner = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            gc.disable()  # what this process owns is not to be finalised in a copy of it
+            gc.freeze()
+            os.setsid()
+            _die_with(owner)
+            self._control.close()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _redirect(os.devnull, self._log)
+            serve(control)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
 
 
 def main(control: Connection) -> None:
-    """The template's half: import, then fork and end workers until the owner is gone."""
+    """A fresh template: import, then serve."""
     with contextlib.suppress(EOFError, OSError):
         sys.path[:], modules = control.recv()
         _import(modules)
-        pids: dict[int, int] = {}
+        serve(control)
+
+
+def serve(control: Connection) -> None:
+    """Fork and end workers until the owner is gone."""
+    pids: dict[int, int] = {}
+    with contextlib.suppress(EOFError, OSError):
         while True:
             what, number, detail = control.recv()
             if what == "fork":
@@ -129,13 +186,11 @@ def _fork(control: Connection, log: str) -> int:
         os.setsid()
         _die_with(template)
         control.close()
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, sys.stdout.fileno())
-        os.dup2(output, sys.stderr.fileno())
+        _redirect(None, Path(log))
         tempfile.tempdir = None  # to be looked up again: a stage may set TMPDIR
-        from llamea_gpu.engine.worker import serve  # which needs this module
+        from llamea_gpu.engine.worker import work  # which needs this module
 
-        serve(Connection(descriptor))
+        work(Connection(descriptor))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -143,6 +198,19 @@ def _fork(control: Connection, log: str) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _redirect(source: str | None, log: Path) -> None:
+    """Standard output and error of this process to the end of ``log``."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # Whatever stands in sys.stdout and sys.stderr here (a notebook's, a test's) is not a file.
+    sys.stdout = os.fdopen(os.dup2(output, 1), "w", closefd=False)
+    sys.stderr = os.fdopen(os.dup2(output, 2), "w", closefd=False)
+    os.close(output)
+    if source is not None:
+        nothing = os.open(source, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
 
 
 def _end(pid: int, wait_s: float) -> int:

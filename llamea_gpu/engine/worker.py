@@ -1,11 +1,11 @@
-"""A process that does one stage of recording, and its owner's handle on it.
+"""A process that does one stage of measuring, and its owner's handle on it.
 
-The process is forked from a template that has imported what it needs
-(:mod:`llamea_gpu.engine.template`). It opens its stage once and then answers one task
-after another over a pipe. It dies with its owner, and is ended with all that it started
-(``ptxas``). What compilers print goes to a log file of which the end is kept.
+The process is forked from a template (:mod:`llamea_gpu.engine.template`). It runs its stage, which
+reports facts once and then answers one task after another over a pipe. It dies with its owner, and
+is ended with all that it started (``ptxas``). What compilers print goes to a log file of which the
+end is kept.
 
-It knows nothing of Helion: a stage is any picklable object that follows :class:`Stage`.
+A stage is any picklable object that follows :class:`Stage`; this module knows no framework.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import Any, Protocol
 
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import LlameaGpuError
+
+WAITING = "waiting"  # a phase: for a device that another process has; no limit holds meanwhile
 
 _LAST_WORDS = 600
 _LEAVE_S = 5.0
@@ -35,12 +36,37 @@ Handler = Callable[[Any], Result]
 class Stage(Protocol):
     """What a worker does; picklable."""
 
-    def opened(self) -> AbstractContextManager[tuple[Mapping[str, Any], Handler]]:
-        """Facts to report once, and the function that answers tasks. Called in the worker.
+    def run(self, channel: Channel) -> None:
+        """Prepare, then call :meth:`Channel.serve`, which returns when the owner has gone.
 
-        The function returns data also for a task that fails; what it raises ends the worker.
-        ``LlameaGpuError`` from opening is passed on to the owner as its message.
+        ``LlameaGpuError`` before that is passed on to the owner as its message. Called in the
+        worker.
         """
+
+
+class Channel:
+    """A stage's side of the pipe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def serve(self, facts: Mapping[str, Any], handle: Handler) -> None:
+        """Report facts, then answer tasks until the owner closes the pipe.
+
+        ``handle`` returns data also for a task that fails; what it raises ends the worker. A result
+        with a true ``broken`` says that this process is of no more use.
+        """
+        with contextlib.suppress(EOFError, OSError):  # the owner is gone
+            self._connection.send(("ready", dict(facts)))
+            while True:
+                task = self._connection.recv()
+                os.ftruncate(sys.stderr.fileno(), 0)  # of the log, what belongs to this task
+                self._connection.send(("done", dict(handle(task))))
+
+    def phase(self, name: str) -> None:
+        """Tell the owner what the present task has come to; its seconds are kept by name."""
+        with contextlib.suppress(OSError):
+            self._connection.send(("phase", name))
 
 
 class Worker:
@@ -50,7 +76,8 @@ class Worker:
         connection: for ``multiprocessing.connection.wait``.
         facts: what its stage reported; None until it is open.
         task: what it is at; None when idle.
-        deadline: of ``time.monotonic``, when it has taken too long.
+        deadline: of ``time.monotonic``, when it has taken too long; limit_s: so many seconds.
+        phase_s: seconds of the present task by phase, those that are over.
     """
 
     def __init__(self, stage: Stage, log: Path, start_s: float, template: Template) -> None:
@@ -58,6 +85,9 @@ class Worker:
         self._log, self._template = log, template
         self.facts: Mapping[str, Any] | None = None
         self.task: Any = None
+        self.phase_s: dict[str, float] = {}
+        self._phase, self._phase_since = "", monotonic()
+        self.limit_s = self._left_s = start_s
         self.deadline = monotonic() + start_s
         log.write_bytes(b"")
         with theirs:
@@ -73,24 +103,35 @@ class Worker:
     def assign(self, task: Any, payload: Any, limit_s: float) -> None:
         """Hand it a task: ``payload`` is what its stage gets."""
         self.task = task
-        self.deadline = monotonic() + limit_s
+        self.phase_s, self._phase, self._phase_since = {}, "", monotonic()
+        self.limit_s = self._left_s = limit_s
+        self.deadline = self._phase_since + limit_s
         with contextlib.suppress(OSError):
             self.connection.send(payload)
 
     def receive(self) -> tuple[str, Any]:
         """What it has to say, when its connection is readable.
 
-        ("ready", facts), ("done", result), ("refused", message) when its stage did not open on
-        purpose, or ("died", message).
+        ("ready", facts), ("phase", name), ("done", result), ("refused", message) when its stage
+        gave up on purpose, or ("died", message).
         """
         try:
             kind, content = self.connection.recv()
         except (EOFError, OSError):
+            self._enter("")
             return "died", self._last_words()
+        if kind == "phase":
+            self._enter(content)
+            return kind, content
+        self._enter("")
         self.deadline = math.inf
         if kind == "ready":
             self.facts = content
         return kind, content
+
+    def interrupt(self) -> None:
+        """End the present phase: the process will not report the rest of its task."""
+        self._enter("")
 
     def dismiss(self) -> None:
         """Let it end by itself once it is idle; :meth:`stop` is still to be called."""
@@ -101,6 +142,19 @@ class Worker:
         self._template.end(self._number, wait_s)
         self.connection.close()
 
+    def _enter(self, phase: str) -> None:
+        """Note how long the last phase took; waiting does not count towards the limit."""
+        now = monotonic()
+        seconds = now - self._phase_since
+        if self._phase == WAITING:
+            self.deadline = now + self._left_s
+        else:
+            self.phase_s[self._phase] = self.phase_s.get(self._phase, 0.0) + seconds
+            self._left_s -= seconds
+        if phase == WAITING:
+            self.deadline = math.inf
+        self._phase, self._phase_since = phase, now
+
     def _last_words(self) -> str:
         code = self._template.end(self._number, _LEAVE_S)
         how = "with its template" if code is None else f"exit status {code}"
@@ -109,16 +163,11 @@ class Worker:
         return f"the process ended ({how}): {' '.join(text.split())}"
 
 
-def serve(connection: Connection) -> None:
-    """The worker's half: open the stage that comes over the connection, answer until it closes."""
+def work(connection: Connection) -> None:
+    """The worker's half: run the stage that comes over the connection."""
     with contextlib.suppress(EOFError, OSError):  # the owner is gone
         stage: Stage = connection.recv()
         try:
-            with stage.opened() as (facts, handle):
-                connection.send(("ready", dict(facts)))
-                while True:
-                    task = connection.recv()
-                    os.ftruncate(sys.stderr.fileno(), 0)  # of the log, what belongs to this task
-                    connection.send(("done", dict(handle(task))))
+            stage.run(Channel(connection))
         except LlameaGpuError as error:
             connection.send(("refused", str(error)))

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 import triton
+from recorder_stages import served
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.frameworks.helion import kernel_script, stages
+from llamea_gpu.frameworks.helion import kernel_script, stages, timing
 from llamea_gpu.frameworks.helion.compiling import generate, generated_module
 
 # Small, and none a multiple of a block, so that edges are there.
@@ -136,11 +137,11 @@ def clock() -> dict[str, Any]:
         )
     )
     torch.cuda.Event = _Event  # type: ignore[misc, assignment]
-    found = stages.time_call(lambda: calls.append(None))
+    found = timing.time_call(lambda: calls.append(None))
     first = {**found, "calls": len(calls), "cleared": len(cleared)}
     spins: list[int] = []
     torch.cuda._sleep = spins.append  # type: ignore[assignment]
-    stages.time_call(lambda: spins.append(0), head_start_ms=2.0)
+    timing.time_call(lambda: spins.append(0), head_start_ms=2.0)
     triton.runtime.driver._active = previous
     return {**first, "spins": spins}
 
@@ -149,41 +150,42 @@ def timing_stage(folder: Path) -> dict[str, Any]:
     """Facts and results of the timing stage, opened as in its process; by what was tried."""
     timed: list[object] = []
 
-    def time_call(call: Any) -> dict[str, float]:
+    def time_call(call: Any, **_: Any) -> dict[str, float]:
         timed.append(call())
         return {"time_ms": 0.5 * len(timed)}
 
-    stages.time_call = time_call  # type: ignore[assignment]
+    stages.time_call = timing.time_call = time_call  # type: ignore[assignment]
     stages.CONTROL_EVERY = 3
     script = folder / "kernels.py"
     script.write_text(SCRIPT)
     found: dict[str, Any] = {}
     for shape in ("wrong", "in place"):
         try:
-            with stages.TimingStage(script, shape, folder).opened():
-                pass
+            served(stages.TimingStage(script, shape, folder))
         except RecordingError as error:
             found[shape] = str(error)
     timed.clear()
-    with stages.TimingStage(script, "right", folder).opened() as (facts, handle):
-        found["facts"] = dict(facts)
-        case = kernel_script.load_case(script, "right")
-        bound = case.kernel.bind(case.arguments)
-        source = generate(bound, bound.config_spec.default_config())
-        assert source.count("[], 2.0,") == 1, source
-        codes = {
-            "fine": source,
-            "slightly off": source.replace("[], 2.0,", "[], 2.001,"),
-            "off": source.replace("[], 2.0,", "[], 2.2,"),
-            "not a number": source.replace("[], 2.0,", "[], float('nan'),"),
-            "another type": source.replace("torch.empty_like(x)", "torch.empty_like(x).double()"),
-            "raises": source.replace("out = torch", "out = torsch"),
-            "does not load": "1 / 0",
-        }
-        for name, code in codes.items():
-            path = folder / "code.py"
-            path.write_text(code)
-            found[name] = dict(handle({"path": str(path)}))
+    case = kernel_script.load_case(script, "right")
+    bound = case.kernel.bind(case.arguments)
+    source = generate(bound, bound.config_spec.default_config())
+    assert source.count("[], 2.0,") == 1, source
+    codes = {
+        "fine": source,
+        "slightly off": source.replace("[], 2.0,", "[], 2.001,"),
+        "off": source.replace("[], 2.0,", "[], 2.2,"),
+        "not a number": source.replace("[], 2.0,", "[], float('nan'),"),
+        "another type": source.replace("torch.empty_like(x)", "torch.empty_like(x).double()"),
+        "raises": source.replace("out = torch", "out = torsch"),
+        "does not load": "1 / 0",
+    }
+    tasks = []
+    for i, code in enumerate(codes.values()):
+        path = folder / f"code-{i}.py"
+        path.write_text(code)
+        tasks.append({"path": str(path)})
+    facts, results = served(stages.TimingStage(script, "right", folder), tasks)
+    found["facts"] = dict(facts)
+    found.update(zip(codes, results, strict=True))
     return found
 
 

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llamea_gpu.engine.worker import Channel, Handler, Stage
 from llamea_gpu.errors import RecordingError
 
 FACTS = {
@@ -23,6 +23,28 @@ FACTS = {
     "reference_ms": 2.5,
     "relative_error": 0.001,
 }
+
+
+class _Served(Channel):
+    """A channel that answers given tasks, in this process."""
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        self.facts: Mapping[str, Any] = {}
+        self.results: list[Mapping[str, Any]] = []
+        self._tasks = tasks
+
+    def serve(self, facts: Mapping[str, Any], handle: Handler) -> None:
+        self.facts = facts
+        self.results = [dict(handle(task)) for task in self._tasks]
+
+
+def served(
+    stage: Stage, tasks: Iterable[Any] = ()
+) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """A stage's facts and its results, from this process."""
+    channel = _Served(tasks)
+    stage.run(channel)
+    return channel.facts, channel.results
 
 
 @dataclass(frozen=True)
@@ -40,8 +62,7 @@ class FakeStage:
     start: str = "ok"
     imports: str = ""
 
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    def run(self, channel: Channel) -> None:
         if self.refuses:
             time.sleep(self.seconds)
             raise RecordingError(self.refuses)
@@ -51,7 +72,7 @@ class FakeStage:
         if self.imports:
             importlib.import_module(self.imports)
         self.note("open", {})
-        yield FACTS, self.handle
+        channel.serve(FACTS, self.handle)
 
     def handle(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
         task = {"x": 0, **task}

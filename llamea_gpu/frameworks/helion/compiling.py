@@ -160,6 +160,22 @@ def warm_up(function: Callable[..., object], arguments: Sequence[object]) -> tup
     return tuple(compiled)
 
 
+def refuse_unlaunchable(kernel: Any) -> None:
+    """What its metadata say of a compiled kernel, before anything is loaded or launched.
+
+    Raises:
+        ConfigurationRefusedError: a block needs more shared memory than the device has.
+    """
+    import triton
+
+    driver = triton.runtime.driver.active
+    most = driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"]
+    if kernel.metadata.shared > most:
+        raise ConfigurationRefusedError(
+            f"needs {kernel.metadata.shared} bytes of shared memory a block, but there are {most}"
+        )
+
+
 class _WarmUpOnly:
     """A Triton kernel that compiles where it would run."""
 

@@ -15,40 +15,40 @@ they are launched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from llamea_gpu.engine.worker import Handler, Result
+from llamea_gpu.engine.worker import Channel, Result
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.compiling import (
     ConfigurationRefusedError,
     compile_file,
     generate,
-    generated_module,
+    refuse_unlaunchable,
     source_key,
 )
 from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case
 from llamea_gpu.frameworks.helion.static import FakeArguments, pretend_gpu
+from llamea_gpu.frameworks.helion.timing import (
+    Bench,
+    bits,
+    difference,
+    relative_error,
+    tensors,
+    time_call,
+)
 
 PRELOAD = ("torch", "triton", "helion")  # what takes long to import, and may be before a fork
 
-# Of the difference to what is expected, relative to the element plus the root mean square of all.
-TOLERANCE = {"float32": 1e-2, "float16": 1e-2, "bfloat16": 2e-2}
-_DEFAULT_TOLERANCE = 2e-2
 # Of the default configuration's result to the reference's: relative error of the whole.
 REFERENCE_TOLERANCE = 3e-2
 CONTROL_EVERY = 200  # timings between two of the default configuration
 
-POISON = 3.0e4  # finite in every floating-point type from float16 up
-_BUDGET_MS = 20.0
-_FEWEST, _MOST = 5, 300
-_ESTIMATES = 3
-_CYCLES_PER_MS = 1.9e6  # of a GPU, more or less
-_NICE = 5  # compiling gives way to the process that launches what is timed
+COMPILING_NICE = 5  # compiling gives way to the process that launches what is timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +66,46 @@ class CompileStage:
     folder: Path
     pretended: str | None = None
 
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
+    def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
-        os.nice(_NICE)
+        os.nice(COMPILING_NICE)
         set_caches(self.folder)
         with _gpu(self.pretended) as gpu:
             case = gpu.load_case(self.script, self.shape)
             bound = gpu.bind(case.kernel, case.arguments)
-            yield {}, lambda config: self._compiled(gpu, bound, case, config)
+            channel.serve({}, Compiler(gpu, bound, case.name, case.arguments, self.folder))
 
-    def _compiled(
-        self, gpu: FakeArguments, bound: Any, case: KernelCase, config: Mapping[str, Any]
-    ) -> Result:
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """Compiles configurations of a bound kernel; call it with one.
+
+    Generated code goes to ``folder``, under a name that equal code shares; machine code and
+    launchers go to Triton's cache.
+    """
+
+    gpu: FakeArguments
+    bound: Any
+    name: str
+    arguments: Sequence[Any]
+    folder: Path
+
+    def __call__(self, config: Mapping[str, Any]) -> Result:
+        """``source`` and ``path`` of the code and ``compile_s``, or why it does not compile."""
         start = perf_counter()
         try:
-            source = generate(bound, config)
+            source = generate(self.bound, config)
             key = source_key(source)
             path = self.folder / f"{key}.py"
             _write(path, source)
-            with gpu.fake_tensors():
-                kernels = compile_file(path, case.name, case.arguments)
+            with self.gpu.fake_tensors():
+                kernels = compile_file(path, self.name, self.arguments)
+            for kernel in kernels:
+                refuse_unlaunchable(kernel)
+                _build_launcher(kernel)
         except ConfigurationRefusedError as refused:
             seconds = perf_counter() - start
             return {"status": "compile_error", "message": str(refused), "compile_s": seconds}
-        for kernel in kernels:
-            _build_launcher(kernel)
         seconds = perf_counter() - start
         return {"status": "ok", "compile_s": seconds, "source": key, "path": str(path)}
 
@@ -111,8 +125,7 @@ class TimingStage:
     folder: Path
     device: int = 0
 
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
+    def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
         # The default configuration, compiled here, may be on the grid: it has a cache of its own,
         # so that the grid's is cold.
@@ -122,14 +135,14 @@ class TimingStage:
         torch.cuda.set_device(self.device)
         with torch.device("cuda", self.device):
             case = load_case(self.script, self.shape)
-        bench = _Bench(case)
+        bench = _ScriptBench(case)
         facts = bench.facts()
         set_caches(self.folder)
-        yield facts, bench.timed
+        channel.serve(facts, bench.timed)
 
 
-class _Bench:
-    """A kernel's real arguments, what is right, and the clock."""
+class _ScriptBench:
+    """A script's kernel on its real arguments; its default configuration says what is right."""
 
     def __init__(self, case: KernelCase) -> None:
         import torch
@@ -138,14 +151,20 @@ class _Bench:
         self._since_control = 0
         bound = case.kernel.bind(case.arguments)
         self._default = bound.compile_config(bound.config_spec.default_config())
-        given = [_bits(t).clone() for t in _tensors(case.arguments)]
-        self._expected = [t.clone() for t in _tensors(self._default(*case.arguments))]
-        if not all(map(torch.equal, map(_bits, _tensors(case.arguments)), given)):
+        given = [bits(t).clone() for t in tensors(case.arguments)]
+        self._expected = [t.clone() for t in tensors(self._default(*case.arguments))]
+        if not all(map(torch.equal, map(bits, tensors(case.arguments)), given)):
             raise RecordingError(
                 f"a kernel to record must leave its arguments as they are, but {case.name} "
                 f"changes them"
             )
         self.error = self._compared_with_reference()
+        self._bench = Bench(
+            case.name,
+            lambda: case.arguments,
+            self._expected,
+            lambda result, _: difference(tensors(result), self._expected),
+        )
 
     def facts(self) -> dict[str, Any]:
         """What the recording says about kernel, machine and what it is compared with."""
@@ -157,50 +176,29 @@ class _Bench:
             "capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "cuda": torch.version.cuda or "",
-            "default_ms": time_call(lambda: self._default(*case.arguments))["time_ms"],
+            "default_ms": self._default_ms(),
             "reference_ms": time_call(lambda: case.reference(*case.arguments))["time_ms"],
             "relative_error": self.error,
         }
 
     def timed(self, compiled: Mapping[str, Any]) -> Result:
-        """Check and time one compiled configuration."""
-        start = perf_counter()
-        try:
-            found = self._checked_and_timed(Path(compiled["path"]))
-        except Exception as error:  # whatever a launch raises; what CUDA is left in shows below
-            message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-            found = {"status": "runtime_error", "message": message, "broken": _is_broken()}
-        return {**found, **self._control(found), "benchmark_s": perf_counter() - start}
-
-    def _checked_and_timed(self, path: Path) -> dict[str, Any]:
-        import torch
-
-        arguments = self._case.arguments
-        with generated_module(path) as module:
-            function = getattr(module, self._case.name)
-            # What the allocator hands out next held the right result a moment ago.
-            poison = [torch.full_like(t, _poison(t.dtype)) for t in self._expected]
-            del poison
-            start = perf_counter()
-            found = function(*arguments)
-            torch.cuda.synchronize()
-            first_s = perf_counter() - start
-            wrong = _difference(_tensors(found), self._expected)
-            if wrong:
-                return {"status": "incorrect", "message": wrong}
-            return {"status": "ok", "first_s": first_s, **time_call(lambda: function(*arguments))}
-
-    def _control(self, found: Mapping[str, Any]) -> dict[str, float]:
-        """Now and then the default configuration's time, which shows a drift of the machine."""
+        """Check and time a compiled configuration, and now and then the default one."""
+        found = self._bench.timed(compiled)
         self._since_control += 1
         if self._since_control < CONTROL_EVERY or found.get("broken"):
-            return {}
+            return found
         self._since_control = 0
-        return {"control_ms": time_call(lambda: self._default(*self._case.arguments))["time_ms"]}
+        start = perf_counter()
+        control_ms = self._default_ms()  # shows a drift of the machine
+        seconds = found["benchmark_s"] + perf_counter() - start
+        return {**found, "control_ms": control_ms, "benchmark_s": seconds}
+
+    def _default_ms(self) -> float:
+        return time_call(lambda: self._default(*self._case.arguments))["time_ms"]
 
     def _compared_with_reference(self) -> float:
-        right = _tensors(self._case.reference(*self._case.arguments))
-        error = _relative_error(self._expected, right)
+        right = tensors(self._case.reference(*self._case.arguments))
+        error = relative_error(self._expected, right)
         if not error <= REFERENCE_TOLERANCE:
             raise RecordingError(
                 f"the default configuration must agree with the reference to "
@@ -221,64 +219,6 @@ def set_caches(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
-
-
-def time_call(call: Callable[[], object], head_start_ms: float = 0.0) -> dict[str, float]:
-    """Median and quartiles of a call's time on the GPU, by Triton's protocol.
-
-    Args:
-        call: launches the kernel.
-        head_start_ms: time for which the GPU is kept busy first, while the launches queue up. On a
-            busy or slow processor a kernel of some 0.03 ms is otherwise over before the next can be
-            launched, and the launch is what is timed.
-
-    Returns:
-        ``time_ms`` (median), ``low_ms`` and ``high_ms`` (quartiles), ``launches``.
-    """
-    import torch
-    import triton
-
-    driver = triton.runtime.driver.active
-    cache = driver.get_empty_cache_for_benchmark()
-
-    def once(start: Any, end: Any) -> None:
-        driver.clear_cache(cache)
-        start.record()
-        call()
-        end.record()
-
-    call()  # what the first call sets up is not timed
-    begin, finish = _events()
-    torch.cuda.synchronize()
-    begin.record()
-    for _ in range(_ESTIMATES):
-        driver.clear_cache(cache)
-        call()
-    finish.record()
-    torch.cuda.synchronize()
-    estimate_ms = begin.elapsed_time(finish) / _ESTIMATES
-    count = max(_FEWEST, min(_MOST, round(_BUDGET_MS / max(estimate_ms, 1e-3))))
-    events = [_events() for _ in range(count)]
-    if head_start_ms:
-        spin: Any = torch.cuda._sleep
-        spin(round(head_start_ms * _CYCLES_PER_MS))
-    for start, end in events:
-        once(start, end)
-    torch.cuda.synchronize()
-    times = sorted(start.elapsed_time(end) for start, end in events)
-    return {
-        "time_ms": times[count // 2],
-        "low_ms": times[count // 4],
-        "high_ms": times[(3 * count) // 4],
-        "launches": count,
-    }
-
-
-def _events() -> tuple[Any, Any]:
-    import torch
-
-    event: Any = torch.cuda.Event  # not annotated
-    return event(enable_timing=True), event(enable_timing=True)
 
 
 @contextmanager
@@ -306,77 +246,3 @@ def _build_launcher(kernel: Any) -> None:
     launcher = getattr(driver, "launcher_cls", None)
     if launcher is not None:
         launcher(kernel.src, kernel.metadata)
-
-
-def _tensors(value: object) -> list[Any]:
-    """The tensors of a result or of arguments, in order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, tuple | list):
-        return [tensor for part in value for tensor in _tensors(part)]
-    return []
-
-
-def _bits(tensor: Any) -> Any:
-    """The same memory as integers: NaN equals itself, and every type can be compared."""
-    import torch
-
-    tensor = _real(tensor)
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.view(integers[tensor.element_size()])
-
-
-def _real(tensor: Any) -> Any:
-    """A tensor of complex numbers as one of real ones, with one more dimension."""
-    import torch
-
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def _poison(dtype: Any) -> float:
-    """A value of this type that no result should have."""
-    import torch
-
-    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-        return POISON
-    return int(torch.iinfo(dtype).max)
-
-
-def _difference(found: list[Any], expected: list[Any]) -> str:
-    """Where a result is wrong; empty when it is right."""
-    if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in expected]:
-        return "the result has other shapes or types than the default configuration's"
-    for tensor, right in zip(map(_real, found), map(_real, expected), strict=True):
-        wide = right.float()
-        tolerance = TOLERANCE.get(str(right.dtype).removeprefix("torch."), _DEFAULT_TOLERANCE)
-        if not right.dtype.is_floating_point:
-            tolerance = 0.0  # an index is right or wrong
-        scale = wide.square().mean().sqrt().clamp(min=1e-30)
-        excess = (tensor.float() - wide).abs() / (wide.abs() + scale)
-        worst = float(excess.max()) if excess.numel() else 0.0
-        if not worst <= tolerance:  # NaN is wrong, too
-            return f"an element differs by {worst:.3g}, more than {tolerance} of its scale"
-    return ""
-
-
-def _relative_error(found: list[Any], right: list[Any]) -> float:
-    """The largest relative error of a result's tensors; inf when they cannot be compared."""
-    if [t.shape for t in found] != [t.shape for t in right] or not found:
-        return float("inf")
-    return max(
-        float((a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-30))
-        for a, b in zip(map(_real, found), map(_real, right), strict=True)
-    )
-
-
-def _is_broken() -> bool:
-    """Whether CUDA is of no more use in this process (after an illegal memory access)."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except Exception:  # the sticky error
-        return True
-    return False

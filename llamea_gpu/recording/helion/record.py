@@ -26,8 +26,9 @@ import numpy as np
 
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
-from llamea_gpu.engine.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Stage
 from llamea_gpu.errors import RecordingError

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from llamea_gpu.engine.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.engine.limits import Limits
+from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.template import Template
-from llamea_gpu.engine.worker import Handler
+from llamea_gpu.engine.worker import Channel
 from llamea_gpu.frameworks.helion.stages import PRELOAD, set_caches
 from llamea_gpu.frameworks.helion.static import StaticReport, pretend_gpu
 from llamea_gpu.recording.helion.grid import Slot, slots_of
@@ -96,9 +96,9 @@ def static_reports(
     with tempfile.TemporaryDirectory(prefix="llamea-gpu-static-") as folder:
         stage = StaticStage(script, shape, gpu, Path(folder))
         template = Template(PRELOAD, Path(folder) / "template.log")
-        limits = Limits(compile_s=timeout_s)
+        limits = Limits(timing_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [_NoTiming()], Path(folder), limits, template) as pipeline:
+        with Pipeline([stage] * workers, [], Path(folder), limits, template) as pipeline:
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]
@@ -113,8 +113,7 @@ class StaticStage:
     gpu: str
     folder: Path
 
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
+    def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
         set_caches(self.folder)
         with pretend_gpu(self.gpu) as gpu:
@@ -127,17 +126,7 @@ class StaticStage:
                     "report": asdict(gpu.compile(bound, case.arguments, config)),
                 }
 
-            yield {}, handle
-
-
-@dataclass(frozen=True, slots=True)
-class _NoTiming:
-    """The second stage where nothing is timed."""
-
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Mapping[str, Any], Handler]]:
-        """See :class:`llamea_gpu.engine.worker.Stage`."""
-        yield {}, lambda _: {"status": "ok"}
+            channel.serve({}, handle)
 
 
 def _report(gpu: str, outcome: Outcome) -> StaticReport:

@@ -71,33 +71,33 @@ def test_times_are_quartiles_of_single_launches_on_a_cold_cache(
 
 
 def test_integers_and_complex_numbers_are_compared_exactly_and_whole() -> None:
-    from llamea_gpu.frameworks.helion.stages import _difference, _poison
+    from llamea_gpu.frameworks.helion.timing import difference, poison_value
 
     places = torch.arange(1000)
     off = places.clone()
     off[999] -= 1
-    assert _difference([off], [places])
-    assert not _difference([places.clone()], [places])
+    assert difference([off], [places])
+    assert not difference([places.clone()], [places])
     waves = torch.complex(torch.ones(8), torch.ones(8))
-    assert not _difference([waves.clone()], [waves])
-    assert _difference([waves.conj().resolve_conj()], [waves])
+    assert not difference([waves.clone()], [waves])
+    assert difference([waves.conj().resolve_conj()], [waves])
     for dtype in (torch.int8, torch.uint8, torch.int64, torch.bool, torch.float16):
-        poisoned = torch.full((1,), 1, dtype=dtype).fill_(_poison(dtype))
+        poisoned = torch.full((1,), 1, dtype=dtype).fill_(poison_value(dtype))
         assert bool(poisoned[0])
 
 
 def test_arguments_are_compared_bit_by_bit() -> None:
-    from llamea_gpu.frameworks.helion.stages import _bits
+    from llamea_gpu.frameworks.helion.timing import bits
 
     given = torch.tensor([1.0, float("nan")])
-    assert torch.equal(_bits(given), _bits(given.clone()))
+    assert torch.equal(bits(given), bits(given.clone()))
     for dtype in (torch.bool, torch.float8_e4m3fn, torch.bfloat16, torch.int64, torch.complex64):
         columns = torch.ones(4, 6).to(dtype).T  # strides as of a matrix by columns
-        assert torch.equal(_bits(columns), _bits(columns.clone()))
+        assert torch.equal(bits(columns), bits(columns.clone()))
 
 
 def test_a_difference_is_relative_to_the_element_and_to_all() -> None:
-    from llamea_gpu.frameworks.helion.stages import _difference
+    from llamea_gpu.frameworks.helion.timing import difference
 
     right = torch.zeros(10_000)
     right[0] = 100.0  # root mean square 1
@@ -109,10 +109,10 @@ def test_a_difference_is_relative_to_the_element_and_to_all() -> None:
     ):
         other = right.clone()
         other[place] += error
-        assert bool(_difference([other], [right])) is wrong, (place, error)
-    assert _difference([right], [right, right])
-    assert not _difference([torch.zeros(3)], [torch.zeros(3)])
+        assert bool(difference([other], [right])) is wrong, (place, error)
+    assert difference([right], [right, right])
+    assert not difference([torch.zeros(3)], [torch.zeros(3)])
     low = right.to(torch.bfloat16)
     other = low.clone()
     other[5] = 0.015
-    assert not _difference([other], [low])  # coarser types may differ by more
+    assert not difference([other], [low])  # coarser types may differ by more

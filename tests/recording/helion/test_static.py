@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recorder_stages import FakeStage
+from support.recorder_stages import FakeStage, served
 from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
-from llamea_gpu.engine.pipeline import Limits, Pipeline, Task
+from llamea_gpu.engine.limits import Limits
+from llamea_gpu.engine.pipeline import Pipeline, Task
 from llamea_gpu.errors import RecordingError, SpaceError
 from llamea_gpu.frameworks.helion.compiling import compile_file
 from llamea_gpu.frameworks.helion.kernel_script import (
@@ -155,11 +156,9 @@ def test_the_stage_of_the_filter_weighs_a_configuration(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script = find_script("row_sum")
     stage = pickle.loads(pickle.dumps(static_filter.StaticStage(script, "small", "H200", tmp_path)))
-    with stage.opened() as (_, handle):
-        for warps, fits in ((4, True), (3, False)):
-            said = handle({"block_sizes": [1, 1024], "num_warps": warps})
-            assert said["status"] == "ok"
-            assert StaticReport(**said["report"]).fits is fits
+    _, results = served(stage, [{"block_sizes": [1, 1024], "num_warps": w} for w in (4, 3)])
+    assert [result["status"] for result in results] == ["ok", "ok"]
+    assert [StaticReport(**result["report"]).fits for result in results] == [True, False]
 
 
 def test_what_one_process_compiles_another_finds_and_a_compiler_that_hangs_is_stopped(

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from support.recorder_stages import FakeStage, trail
 
-from llamea_gpu.engine.pipeline import Limits, Outcome, Pipeline, Task
+from llamea_gpu.engine.limits import Limits
+from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import RecordingError
 
@@ -159,10 +160,10 @@ def test_a_template_killed_from_outside_is_replaced(tmp_path: Path) -> None:
     with Pipeline(stages, [FakeStage("time", tmp_path)], tmp_path, LIMITS) as pipeline:
         outcomes = pipeline.run(tasks(*[{}] * 12))
         found = [next(outcomes)]
-        first = pipeline._template._process.pid
+        first = pipeline._template.pid
         os.kill(first, signal.SIGKILL)
         found += outcomes
-        assert pipeline._template._process.pid != first
+        assert pipeline._template.pid != first
     assert sorted(outcome.point for outcome in found) == list(range(12))
     assert {outcome.status for outcome in found} == {"ok"}
 
@@ -203,7 +204,7 @@ def test_a_stage_that_never_starts_ends_it(tmp_path: Path) -> None:
     broken = FakeStage("compile", tmp_path, start="crash")
     with (
         Pipeline([broken], [FakeStage("time", tmp_path)], tmp_path, LIMITS) as pipeline,
-        pytest.raises(RecordingError, match=r"recording must start.*no such library"),
+        pytest.raises(RecordingError, match=r"measuring must start.*no such library"),
     ):
         list(pipeline.run(tasks({})))
 
@@ -222,7 +223,7 @@ def test_a_gpu_that_is_gone_is_no_fault_of_a_configuration(tmp_path: Path) -> No
     found: list[Outcome] = []
     with (
         Pipeline([FakeStage("compile", tmp_path)], [gone], tmp_path, LIMITS) as pipeline,
-        pytest.raises(RecordingError, match=r"recording must start.*no such library"),
+        pytest.raises(RecordingError, match=r"measuring must start.*no such library"),
     ):
         found.extend(pipeline.run(tasks({}, {"time": "broken"}, {})))
     assert [outcome.status for outcome in found] == ["ok"]
