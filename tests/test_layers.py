@@ -47,7 +47,6 @@ OWNERS = {
     "optuna": {"searchers"},
     "ioh": {"bench"},
     "plotly": {"report"},
-    "matplotlib": {"report"},
 }
 
 

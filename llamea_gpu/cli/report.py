@@ -1,4 +1,4 @@
-"""``llamea-gpu report``: a run or a bench as one HTML file, and its figures for papers."""
+"""``llamea-gpu report``: a run or a bench as one HTML file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
         "report.html"
     ),
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for the figures as PNG and SVG too.")
-    ] = None,
     title: Annotated[str, typer.Option(help="Heading; default: the folder's name.")] = "",
     prices: Annotated[
         Path | None, typer.Option(help="Price table (TOML) for a run's dollars.")
     ] = None,
 ) -> None:
     """Write a report that needs no network: one file, for any browser."""
-    from llamea_gpu.report import read_source, write_figures, write_report
+    from llamea_gpu.report import read_source, write_report
 
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise LlameaGpuError(f"the output must be a file in a folder that exists, got {output}")
     found = read_source(source, load_prices(prices))
     size = write_report(found, output, title=title or source.resolve().name)
     typer.echo(f"{output}: {size / 1e6:.1f} MB, open it in a browser")
-    if figures is not None:
-        written = write_figures(found, figures)
-        typer.echo(f"{figures}: {len(written) // 2} figures, each as SVG and PNG")

@@ -1,4 +1,4 @@
-"""Writes reports and figures: what ``llamea-gpu report`` does.
+"""Writes reports: what ``llamea-gpu report`` does.
 
 A folder is told by what it holds: an archive is an evolution run, a summary is a bench.
 """
@@ -15,11 +15,6 @@ from llamea_gpu.files import write_text
 from llamea_gpu.llm import Price, load_prices
 from llamea_gpu.report.bench_page import bench_page
 from llamea_gpu.report.page import render_page, require_plotly
-from llamea_gpu.report.print_figures import (
-    require_matplotlib,
-    write_bench_figures,
-    write_run_figures,
-)
 from llamea_gpu.report.run import Run, read_run
 from llamea_gpu.report.run_page import run_page
 
@@ -55,15 +50,3 @@ def write_report(found: Run | BenchResults, output: Path, *, title: str, running
     page = run_page(found, title, running) if isinstance(found, Run) else bench_page(found, title)
     write_text(output, render_page(page))
     return output.stat().st_size
-
-
-def write_figures(found: Run | BenchResults, folder: Path) -> list[Path]:
-    """Write figures for papers, PNG and SVG, into ``folder``.
-
-    Raises:
-        LlameaGpuError: the extra ``report`` is missing, or the bench is not finished.
-    """
-    require_matplotlib()
-    if isinstance(found, Run):
-        return write_run_figures(found, folder)
-    return write_bench_figures(found, folder)

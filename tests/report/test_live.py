@@ -53,10 +53,9 @@ def test_a_run_writes_its_report_and_the_command_writes_the_same(recorded, tmp_p
     llamea("evolve", "-o", run, *recorded, "--live-report", live)
     assert "4 of 4" in live.read_text()
     assert "data-running" not in live.read_text().split("<main")[0]
-    done = llamea("report", run, "-o", later, "--figures", tmp_path / "figures")
+    done = llamea("report", run, "-o", later)
     assert "MB" in done.stdout
     assert later.read_bytes() == live.read_bytes()
-    assert (tmp_path / "figures" / "progress.svg").is_file()
 
 
 def test_a_report_that_cannot_be_written_ends_no_run(recorded, tmp_path) -> None:
