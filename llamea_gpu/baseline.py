@@ -98,10 +98,8 @@ def batch_yardstick(
     costs_ms = np.sort(time_ms[np.isfinite(time_ms)])
     start, end = _axis_evaluations(costs_ms)
     end = max(end, min(LEAST_BATCHES * clock.workers, costs_ms.size // 4))
-    runs = [_RandomRun(s, clock, time_ms, compile_s, benchmark_s) for s in range(RANDOM_RUNS)]
-    start_s, end_s = (
-        float(np.median([run.when_worked_s(count) for run in runs])) for count in (start, end)
-    )
+    runs = _BatchRuns(RANDOM_RUNS, clock.workers, time_ms, compile_s, benchmark_s)
+    start_s, end_s = (float(np.median(runs.when_worked_s(count))) for count in (start, end))
     if not end_s > start_s:
         raise TaskError(
             f"the axis must end after it starts, but random search in batches of {clock.workers} "
@@ -109,7 +107,7 @@ def batch_yardstick(
             f"compile_s and benchmark_s with the costs"
         )
     budget_s = end_s * (1 + BUDGET_MARGIN)
-    cut = [run.until(budget_s) for run in runs]
+    cut = runs.until(budget_s)
     evaluations = float(np.mean([run.elapsed_s.size for run in cut]))
     frame = _Frame(
         costs_ms=costs_ms,
@@ -139,54 +137,62 @@ class _Frame:
     evaluation_s: float
 
 
-class _RandomRun:
-    """A random search in full batches that is run as far as it is asked about."""
+class _BatchRuns:
+    """Random searches in full batches, seeds 0, 1, ...: as many at once as far as is asked about.
+
+    Every array is (runs, configurations measured). Times are those of `ParallelClock.schedule`, to
+    the last bit, at a hundredth of its price.
+    """
 
     def __init__(
         self,
-        seed: int,
-        clock: Clock,
+        runs: int,
+        workers: int,
         time_ms: FloatArray,
         compile_s: FloatArray,
         benchmark_s: FloatArray,
     ) -> None:
-        rows = np.random.default_rng(seed).permutation(time_ms.size)
-        self._clock = clock
+        generators = map(np.random.default_rng, range(runs))
+        self._rows = np.array([rng.permutation(time_ms.size) for rng in generators], np.int32)
+        self._workers = workers
         self._time_ms, self._compile_s, self._benchmark_s = time_ms, compile_s, benchmark_s
-        self._rows = rows
-        self._begin_s: list[float] = []
-        self._done_s: list[float] = []
+        self._begin_s = self._done_s = np.empty((runs, 0))
+        self._worked = np.zeros(runs, np.int64)  # configurations that work, measured so far
 
-    def when_worked_s(self, count: int) -> float:
-        """When ``count`` configurations that work have been measured; 0 of none."""
-        works = np.flatnonzero(np.isfinite(self._time_ms[self._rows]))
+    def when_worked_s(self, count: int) -> FloatArray:
+        """When ``count`` configurations that work have been measured, (runs,); 0 of none."""
         if not count:
-            return 0.0
-        last = int(works[count - 1])
-        while len(self._done_s) <= last:
+            return np.zeros(len(self._rows))
+        while np.min(self._worked) < count:
             self._measure_batch()
-        return self._done_s[last]
+        measured = self._rows[:, : self._done_s.shape[1]]
+        worked = np.cumsum(np.isfinite(self._time_ms)[measured], axis=1, dtype=np.int32)
+        last = np.argmax(worked == count, axis=1)
+        return np.take_along_axis(self._done_s, last[:, None], axis=1)[:, 0]
 
-    def until(self, budget_s: float) -> Run:
+    def until(self, budget_s: float) -> list[Run]:
         """What began before ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
-        while len(self._done_s) < self._rows.size and self._now_s < budget_s:
+        while self._done_s.shape[1] < self._rows.shape[1] and np.any(self._now_s < budget_s):
             self._measure_batch()
-        measured = int(np.searchsorted(self._begin_s, budget_s, "left"))
-        done_s = np.array(self._done_s[:measured])
-        return Run(done_s, self._time_ms[self._rows[:measured]])
+        measured = np.count_nonzero(self._begin_s < budget_s, axis=1)
+        return [
+            Run(done_s[:count], self._time_ms[rows[:count]])
+            for done_s, rows, count in zip(self._done_s, self._rows, measured, strict=True)
+        ]
 
     @property
-    def _now_s(self) -> float:
-        return self._done_s[-1] if self._done_s else 0.0
+    def _now_s(self) -> FloatArray:
+        return self._done_s[:, -1] if self._done_s.size else np.zeros(len(self._rows))
 
     def _measure_batch(self) -> None:
-        first = len(self._done_s)
-        batch = self._rows[first : first + self._clock.workers]
-        times = self._clock.schedule(
-            self._now_s, self._compile_s[batch].tolist(), self._benchmark_s[batch].tolist()
-        )
-        self._begin_s += [begin for begin, _ in times]
-        self._done_s += [done for _, done in times]
+        first = self._done_s.shape[1]
+        batch = self._rows[:, first : first + self._workers]
+        self._worked += np.count_nonzero(np.isfinite(self._time_ms)[batch], axis=1)
+        # No more than there are workers: the slowest compilation is the batch's.
+        compiled_s = self._now_s + np.max(self._compile_s[batch], axis=1)
+        edges_s = np.cumsum(np.column_stack([compiled_s, self._benchmark_s[batch]]), axis=1)
+        self._begin_s = np.column_stack([self._begin_s, edges_s[:, :-1]])
+        self._done_s = np.column_stack([self._done_s, edges_s[:, 1:]])
 
 
 def cutoff_evaluations(costs_ms: FloatArray, share: float) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.recordings import small_recording
 
-from llamea_gpu.baseline import _RandomRun
+from llamea_gpu.baseline import _BatchRuns
 from llamea_gpu.clocks import ParallelClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.scoring import score_space
@@ -51,9 +51,9 @@ def test_runs_of_the_baseline_are_what_the_evaluator_records() -> None:
     """The simulated runs and scored ones differ in their random numbers alone."""
     recording = load_space("layer_norm-4096x8192")
     task = Task.build(recording)
-    for seed in range(5):
-        times = (recording.time_ms, recording.compile_s, recording.benchmark_s)
-        simulated = _RandomRun(seed, task.clock, *times).until(task.budget_s)
+    times = (recording.time_ms, recording.compile_s, recording.benchmark_s)
+    runs = _BatchRuns(5, task.clock.workers, *times).until(task.budget_s)
+    for seed, simulated in enumerate(runs):
         recorded = random_search(task, seed)
         assert simulated.elapsed_s.tolist() == recorded.elapsed_s.tolist()
         assert simulated.cost_ms.tolist() == recorded.cost_ms.tolist()

@@ -2,49 +2,68 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from llamea_gpu import __version__
-from llamea_gpu.cli import (
-    bench,
-    doctor,
-    evolve,
-    exchange,
-    export,
-    measure,
-    promote,
-    report,
-    runs,
-    spaces,
-    tune,
-)
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import LlameaGpuError
 
+_COMMANDS = {
+    "run": "measure:run",
+    "score": "measure:score",
+    "tune": "tune:tune",
+    "bench": "bench:bench",
+    "evolve": "evolve:evolve",
+    "promote": "promote:promote",
+    "export": "export:export",
+    "report": "report:report",
+    "doctor": "doctor:doctor",
+    "spaces": "spaces:app",
+    "runs": "runs:app",
+    "exchange": "exchange:app",
+}
+
+
+class _Commands(TyperGroup):
+    """Imports the module of a command when it is named: importing them all takes a second."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - of the base class
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        # All of them for a name that is none: a suggestion is chosen from those added.
+        for name in [cmd_name] if cmd_name in _COMMANDS else _COMMANDS:
+            if name not in self.commands:
+                self.add_command(_load(name), name)
+        return self.commands.get(cmd_name)
+
+
+def _load(name: str) -> Any:
+    module, attribute = _COMMANDS[name].split(":")
+    found = getattr(importlib.import_module(f"llamea_gpu.cli.{module}"), attribute)
+    parent = typer.Typer()
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
+
+
 app = typer.Typer(
     name="llamea-gpu",
+    cls=_Commands,
     help="Generate, score and use LLM-written optimizers for GPU-kernel autotuning.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold what must not be printed
     add_completion=False,
 )
-app.add_typer(spaces.app, name="spaces")
-app.add_typer(runs.app, name="runs")
-app.add_typer(exchange.app, name="exchange")
-app.command("run")(measure.run)
-app.command("score")(measure.score)
-app.command("tune")(tune.tune)
-app.command("bench")(bench.bench)
-app.command("evolve")(evolve.evolve)
-app.command("promote")(promote.promote)
-app.command("export")(export.export)
-app.command("report")(report.report)
-app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,35 +1,33 @@
-"""The command line as a user meets it: real processes, real files."""
+"""The command line as a user meets it: arguments, real files, what is printed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.command_line import llamea, process
 from support.programs import BROKEN, climber_program
 
+from llamea_gpu.cli import _COMMANDS
 from llamea_gpu.llm import BatchExchange, ChatRequest, Message
 
 SPACE = "softmax-4096x4096"
 
 
-def llamea(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "llamea_gpu", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
-
-
 def test_version_and_help() -> None:
-    assert llamea("--version").stdout.startswith("llamea-gpu ")
-    assert "evolve" in llamea("--help").stdout
+    assert process("--version").stdout.startswith("llamea-gpu ")
+    assert "evolve" in process("--help").stdout
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    assert f"{name} [OPTIONS]" in process(name, "--help").stdout
+
+
+def test_a_misspelt_command_is_suggested() -> None:
+    assert "Did you mean 'bench'" in llamea("benhc", status=2).stderr
 
 
 def test_the_shipped_recordings_are_listed_with_their_splits() -> None:
@@ -256,8 +254,6 @@ def test_a_failing_searcher_is_named_by_bench_with_its_error(tmp_path: Path) -> 
 def test_a_mistake_is_one_message_and_leaves_nothing(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    command = [sys.executable, "-m", "llamea_gpu", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
+    done = llamea(*arguments, status=2, cwd=tmp_path)
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
