@@ -12,7 +12,9 @@ A searcher is a class whose numeric hyperparameters all have defaults. Calling a
             costs = evaluate(space.sample(16))
 
 The best configuration the host has seen is the answer; a return value is ignored. The end of the
-budget raises `llamea_gpu.errors.BudgetExhausted`, a BaseException, out of ``evaluate``.
+budget raises `llamea_gpu.errors.BudgetExhausted`, a BaseException, out of ``evaluate``; so does
+`llamea_gpu.errors.Stalled` where an optimizer keeps asking for what it has seen. After that one
+another optimizer may go on.
 """
 
 from __future__ import annotations
@@ -83,6 +85,7 @@ class Evaluate(Protocol):
         Raises:
             ValueError: a configuration is not valid.
             BudgetExhausted: the run is over.
+            Stalled: too many asks in a row brought nothing new: the optimizer has ended.
         """
 
 

@@ -20,6 +20,7 @@
     └── SettingsError             evolution settings that contradict the rules
 
     BudgetExhausted (BaseException)   the end of a tuning run, not a fault
+    Stalled (BaseException)           the end of a searcher that asks for nothing new
 
 A candidate's faults are data (a trace with an outcome); these are the host's and the user's.
 Messages give the rule, what was got, and how to mend it.
@@ -116,3 +117,7 @@ class SettingsError(LlameaGpuError):
 
 class BudgetExhausted(BaseException):
     """The tuning budget is used up. A BaseException, so that ``except Exception`` lets it pass."""
+
+
+class Stalled(BaseException):
+    """The optimizer kept asking for what it had seen, and has ended; the budget has not."""

@@ -33,7 +33,7 @@ from llamea_gpu.clocks import (
     default_clock,
     make_clock,
 )
-from llamea_gpu.errors import BudgetExhausted, TaskError
+from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.spaces.recording import STATUSES
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ __all__ = [
     "Evaluator",
     "ParallelClock",
     "SequentialClock",
-    "Stalled",
     "Task",
     "Trace",
     "build_tasks",
@@ -190,10 +189,6 @@ class Trace:
         """The visited rows by cost; failed ones last, equal ones in order of their visits."""
         rows: list[int] = self.rows[np.argsort(self.cost_ms, kind="stable")].tolist()
         return rows
-
-
-class Stalled(BaseException):
-    """The searcher kept asking for what it had seen. Ends a run with the outcome ``stalled``."""
 
 
 class Evaluator:

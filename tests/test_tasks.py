@@ -11,11 +11,10 @@ import pytest
 from support.handmade import line_recording
 from support.recordings import small_recording
 
-from llamea_gpu.errors import BudgetExhausted, TaskError
+from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.tasks import (
     Evaluator,
     SequentialClock,
-    Stalled,
     Task,
     Trace,
     cutoff_evaluations,

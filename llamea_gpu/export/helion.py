@@ -1,6 +1,6 @@
 """``llamea-gpu export NAME --to helion``: an optimizer as one file for Helion.
 
-The file holds the optimizer, the text of `space` and `search`, and a few lines that register it.
+The file holds the optimizer, the text of `space` and `runtime`, and a few lines that register it.
 It needs helion and what the optimizer imports, not llamea_gpu. Helion is not imported here.
 """
 
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import ast
 import math
-from pathlib import Path
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.export.standalone import Export, compose
+from llamea_gpu.export.standalone import Export, compose, runtime_text
 from llamea_gpu.live.helion.registration import fingerprint
 from llamea_gpu.live.optimizer import LoadedOptimizer
 from llamea_gpu.prompting.normalise import module_names
 from llamea_gpu.searchers.registry import Hyperparameter
 
 _OWN_NAMES = {"SEARCH", "autotuner"}
-_SPACE = "llamea_gpu.frameworks.helion.space"
+_RUNTIME = ("frameworks/helion/space.py", "live/helion/runtime.py")
 _USAGE = """
 # With HELION_AUTOTUNER={class_name} in the environment, for every kernel:
 import {name}
@@ -59,7 +58,7 @@ def export_source(optimizer: LoadedOptimizer) -> str:
         target="helion",
         title="a search for Helion",
         framework="helion >= 1.2",
-        runtime=_runtime(),
+        runtime=runtime_text(*_RUNTIME),
         joint=_JOINT.format(
             class_name=optimizer.class_name,
             hyperparameters="".join(f"\n        {item}" for item in settings) + "\n    ",
@@ -68,24 +67,6 @@ def export_source(optimizer: LoadedOptimizer) -> str:
         usage=_USAGE.format(name=optimizer.name, class_name=optimizer.class_name),
     )
     return compose(optimizer, export)
-
-
-def _runtime() -> str:
-    """The two modules of the runtime as one: the imports of both first."""
-    package = Path(__file__).parents[1]
-    imports: list[str] = []
-    bodies: list[str] = []
-    for module in ("frameworks/helion/space.py", "live/helion/search.py"):
-        text = (package / module).read_text(encoding="utf-8")
-        leading = [
-            node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        own = (
-            n for n in leading if getattr(n, "module", None) != "llamea_gpu.frameworks.helion.space"
-        )
-        imports += map(ast.unparse, own)
-        bodies.append("\n".join(text.split("\n")[leading[-1].end_lineno :]).strip("\n"))
-    return "\n".join(dict.fromkeys(imports)) + "\n\n" + "\n\n\n".join(bodies) + "\n"
 
 
 def _literal(value: Hyperparameter) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
-from llamea_gpu.export.standalone import Export, compose
+from llamea_gpu.export.standalone import Export, compose, runtime_text
 from llamea_gpu.live.optimizer import LoadedOptimizer
 from llamea_gpu.searchers.registry import Hyperparameter
 
-_RUNTIME = Path(__file__).parents[1] / "live" / "kernel_tuner" / "runtime.py"
+_RUNTIME = "live/kernel_tuner/runtime.py"
 _WIDTH = 100
 _USAGE = """
 import kernel_tuner
@@ -44,7 +43,7 @@ def export_source(optimizer: LoadedOptimizer) -> str:
         target="kernel-tuner",
         title="a strategy for Kernel Tuner",
         framework="kernel_tuner >= 1.5",
-        runtime=_RUNTIME.read_text(encoding="utf-8"),
+        runtime=runtime_text(_RUNTIME),
         joint=_joint(optimizer, strategy),
         # A file with a dash in its name cannot be imported: the example is not to show it.
         usage=_USAGE.format(name=re.sub(r"\W", "_", optimizer.name), strategy=strategy),

@@ -17,12 +17,14 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from llamea_gpu import __version__
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.optimizer import LoadedOptimizer
 from llamea_gpu.prompting.normalise import module_names
 
+_PACKAGE = Path(__file__).parents[1]
 COPYRIGHT = "Copyright (c) 2026 The llamea_gpu authors"
 _PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
 _NOQA = re.compile(r"  # noqa: .*$", re.MULTILINE)  # directives of this project's own settings
@@ -67,7 +69,7 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
     ]
     framework = export.framework.partition(" ")[0]
     rest = [
-        _rule(f"The runtime: what connects it to {framework}") + "\n\n" + runtime.body,
+        _rule(f"The runtime: what connects it to {framework}") + "\n\n\n" + runtime.body,
         export.joint.strip("\n"),
     ]
     text = "\n\n\n".join(["\n\n".join(top), *(_NOQA.sub("", part) for part in rest)]) + "\n"
@@ -79,6 +81,33 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
             f"own, to be exported, but: {error}"
         ) from error
     return text
+
+
+def runtime_text(*modules: str) -> str:
+    """Modules of llamea_gpu, named by their paths in it, as one text: the imports of all first.
+
+    What they import of one another is left out, and what they import of `errors` is written out.
+    """
+    imports: list[str] = []
+    bodies: list[str] = []
+    errors: set[str] = set()
+    for module in modules:
+        text = (_PACKAGE / module).read_text(encoding="utf-8")
+        leading = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        for node in leading:
+            own = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("llamea_gpu.")
+            if not own:
+                imports.append(ast.unparse(node))
+            elif isinstance(node, ast.ImportFrom) and node.module == "llamea_gpu.errors":
+                errors |= {alias.name for alias in node.names}
+        bodies.append("\n".join(text.split("\n")[leading[-1].end_lineno :]).strip("\n"))
+    text = (_PACKAGE / "errors.py").read_text(encoding="utf-8")
+    written_out = [
+        ast.get_source_segment(text, node) or ""
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.name in errors
+    ]
+    return "\n".join(dict.fromkeys(imports)) + "\n\n" + "\n\n\n".join(written_out + bodies) + "\n"
 
 
 def packages(source: str) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 What it does: makes one kind of `LiveSearcher` of a generated optimizer, a library's searcher,
 ``llm:`` and ``hybrid:``. Searchers that know more than the contract are given what
-`llamea_gpu.runner` gives them on a recording: a space with ``default`` and ``info``, an evaluate
-with ``failure``, and the end of the budget as `BudgetExhausted`. So they run on a live kernel as
-they are.
+`llamea_gpu.runner` gives them on a recording: a space with ``default`` and ``info``, and an
+evaluate with ``failure``. So they run on a live kernel as they are.
 
 What it does not do: isolate anything. A generated optimizer, NEXT of a hybrid included, is executed
 in this very process, screened as `llamea_gpu.live.optimizer` says. What a model answers to
@@ -25,7 +24,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from llamea_gpu.contract import Configuration, Evaluate, Optimizer, Space
-from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.optimizer import LoadedOptimizer, load_optimizer
 from llamea_gpu.prompting.proposer import DeviceFacts
 from llamea_gpu.searchers.hybrid import Hybrid, parts
@@ -50,10 +49,6 @@ class KernelFacts:
 
 class Framework(Protocol):
     """What an integration adds for searchers that know more than the contract."""
-
-    @property
-    def ended(self) -> type[BaseException]:
-        """What its evaluate raises at the end of the budget."""
 
     def facts(self, evaluate: Any, space: Any) -> KernelFacts:
         """What the framework's own objects tell of the kernel."""
@@ -129,16 +124,12 @@ def live_optimizer(optimizer: LoadedOptimizer) -> LiveSearcher:
 
 
 class LiveEvaluate:
-    """``evaluate`` of a framework, with what trusted searchers find on a recording's.
-
-    ``ended`` is the framework's own exception, once the budget has ended.
-    """
+    """``evaluate`` of a framework, with what trusted searchers find on a recording's."""
 
     def __init__(self, evaluate: Any, space: Any, framework: Framework) -> None:
         self._evaluate = evaluate
         self._space = space
         self._framework = framework
-        self.ended: BaseException | None = None
 
     @property
     def spent(self) -> float:
@@ -160,12 +151,10 @@ class LiveEvaluate:
         Raises:
             ValueError: a configuration is not valid.
             BudgetExhausted: the run is over.
+            Stalled: too many asks in a row brought nothing new.
         """
         try:
             return cast("list[float]", self._evaluate(list(configs)))
-        except self._framework.ended as end:
-            self.ended = end
-            raise BudgetExhausted from end
         finally:
             self._framework.batch_measured(self._evaluate, self._space)
 
@@ -200,19 +189,16 @@ class _Live:
         optimizer = self._build(evaluate, space)
         try:
             optimizer(cast("Evaluate", live), cast("Space", told), rng)
-        except BudgetExhausted:
-            pass
         except KeyboardInterrupt:
             self.trouble = "interrupted"
             raise
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}"
             raise
-        if trouble := getattr(optimizer, "trouble", None):
-            self.trouble = trouble
-            warnings.warn(f"tuning went on in spite of: {trouble}", stacklevel=2)
-        if live.ended is not None:
-            raise live.ended
+        finally:
+            if self.trouble is None and (trouble := getattr(optimizer, "trouble", None)):
+                self.trouble = trouble
+                warnings.warn(f"tuning went on in spite of: {trouble}", stacklevel=2)
 
 
 def _of_library(

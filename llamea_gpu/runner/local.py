@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from llamea_gpu.contract import Configuration, Configurations, Optimizer
-from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.runner.recorded_space import RecordedSpace
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.space import SearchSpace
-from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace
+from llamea_gpu.tasks import Evaluator, Task, Trace
 
 _FRAMES_SHOWN = 12
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.hardening import CHANNEL_FD
 from llamea_gpu.seeding import seed_process
@@ -33,10 +33,6 @@ _MAX_REPLY_BYTES = max(8 * (1 + protocol.PART_ROWS), protocol.PART_BYTES + proto
 _FRAMES_SHOWN = 6
 # The host, which ends a run that only revisits, never sees a call without a configuration.
 _MAX_EMPTY_CALLS = 10_000
-
-
-class _Stalled(BaseException):
-    """The candidate keeps calling ``evaluate`` with nothing."""
 
 
 def _request(packet: bytes) -> bytes:
@@ -114,7 +110,7 @@ class Evaluate:
     def _nothing(self) -> list[float]:
         self._empty_calls += 1
         if self._empty_calls > _MAX_EMPTY_CALLS:
-            raise _Stalled(f"evaluate was called {_MAX_EMPTY_CALLS} times in a row with nothing")
+            raise Stalled(f"evaluate was called {_MAX_EMPTY_CALLS} times in a row with nothing")
         return []
 
     def _ask_batch(self, rows: list[int]) -> list[float]:
@@ -163,7 +159,7 @@ def run(spaces: Mapping[str, SearchSpace]) -> None:
         _run_candidate(job, spaces[job["space"]])
     except BudgetExhausted:
         pass
-    except _Stalled as stalled:
+    except Stalled as stalled:
         _fail("stalled", f"{stalled}")
         return
     except MemoryError:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.errors import BudgetExhausted, SandboxError
+from llamea_gpu.errors import BudgetExhausted, SandboxError, Stalled
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.process import Child, Ending, ZygoteDied, ZygoteProcess
-from llamea_gpu.tasks import Evaluator, Stalled, Trace
+from llamea_gpu.tasks import Evaluator, Trace
 
 # How often a silent child's CPU and wall time are looked at.
 _TICK_S = 0.05

@@ -34,12 +34,11 @@ from llamea_gpu.contract import (
     Optimizer,
     Space,
 )
-from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.searchers import registry
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
 from llamea_gpu.searchers.source import find_class, parse_source, read_source
 from llamea_gpu.spaces.seeded import SeededSpace
-from llamea_gpu.tasks import Stalled
 
 
 def names() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from support.fake_openai import FakeOpenAI, Reply, completion
 from support.recordings import small_recording
 
 from llamea_gpu.bench.plan import describe_searcher
-from llamea_gpu.errors import BudgetExhausted, SearcherError, TaskError
+from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled, TaskError
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
 from llamea_gpu.sandbox import Job
@@ -24,7 +24,7 @@ from llamea_gpu.searchers.registry import SearcherSource, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import Evaluator, SequentialClock, Stalled, Task, Trace
+from llamea_gpu.tasks import Evaluator, SequentialClock, Task, Trace
 
 LLM = "llm:m?rounds=1&initial=4&batch=12"
 UNTRUSTED = '''

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import Evaluator, Stalled, Task, Trace
+from llamea_gpu.tasks import Evaluator, Task, Trace
 
 
 class Evaluate:

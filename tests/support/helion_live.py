@@ -16,7 +16,7 @@ from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResu
 
 from llamea_gpu.frameworks.helion.kernel_script import load_case, shipped_kernels
 from llamea_gpu.frameworks.helion.static import pretend_gpu
-from llamea_gpu.live.helion.search import HelionSearch, helion_search
+from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 
 # Helion writes no cache, draws no progress bar and keeps to one process.
 QUIET = {"HELION_AUTOTUNE_PROGRESS_BAR": "0", "HELION_SKIP_CACHE": "1"}

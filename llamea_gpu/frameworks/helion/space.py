@@ -5,7 +5,7 @@ Helion's default and the seeds, neighbours along each fragment's own order, and 
 normalisation as repair.
 
 What it does not do: list the configurations, of which there are some 1e15; evaluate any. With
-`llamea_gpu.live.helion.search` it is the runtime of an exported file: helion and numpy are
+`llamea_gpu.live.helion.runtime` it is the runtime of an exported file: helion and numpy are
 all it needs.
 """
 

@@ -18,7 +18,7 @@ import torch
 from llamea_gpu.contract import Configuration, Optimizer
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.own_search import OwnSearch
-from llamea_gpu.live.helion.search import HelionBudgetExhausted, HelionEvaluate
+from llamea_gpu.live.helion.runtime import HelionEvaluate
 from llamea_gpu.live.searcher import KernelFacts
 from llamea_gpu.prompting.proposer import DeviceFacts
 from llamea_gpu.searchers.library import LibrarySearcher
@@ -44,8 +44,6 @@ _MOST_SHOWN = 8
 
 class HelionFramework:
     """Helion, for `llamea_gpu.live.searcher`; ``on_batch`` is told after each batch."""
-
-    ended = HelionBudgetExhausted
 
     def __init__(
         self, on_batch: Callable[[HelionEvaluate, HelionSpace], None] = lambda *_: None

@@ -26,7 +26,7 @@ from helion.autotuner.pattern_search import InitialPopulationStrategy
 from llamea_gpu.contract import Evaluate, Space
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.space import HelionSpace
-from llamea_gpu.live.helion.search import HelionSearch
+from llamea_gpu.live.helion.runtime import HelionSearch
 
 _LEAST_POPULATION = 8  # that differential evolution can recombine
 _OF_RECORDINGS = ("search", "effort", "start", "initial_population_strategy", "roles", "model")

@@ -21,7 +21,7 @@ from llamea_gpu.resources import resource_dir
 from llamea_gpu.searchers.registry import Hyperparameter
 
 if TYPE_CHECKING:
-    from llamea_gpu.live.helion.search import HelionSearch
+    from llamea_gpu.live.helion.runtime import HelionSearch
 
 OLDEST = (1, 2)
 
@@ -50,7 +50,7 @@ def register(*specs: str) -> tuple[str, ...]:
         folder = resource_dir("generated_optimizers")
         specs = tuple(sorted(path.stem for path in folder.glob("*.py")))
     searches = [search_class(_load(spec)) for spec in specs]
-    from llamea_gpu.live.helion.search import helion_register
+    from llamea_gpu.live.helion.runtime import helion_register
 
     for search in searches:
         try:
@@ -84,7 +84,7 @@ def autotuner(
         ValueError: a budget is not positive and finite.
     """
     search = search_class(_load(spec, hyperparameters))
-    from llamea_gpu.live.helion.search import helion_autotuner
+    from llamea_gpu.live.helion.runtime import helion_autotuner
 
     return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
 
@@ -98,7 +98,7 @@ def search_class(searcher: LoadedOptimizer | LiveSearcher) -> type[HelionSearch]
     found = live_optimizer(searcher) if isinstance(searcher, LoadedOptimizer) else searcher
     found.make()  # now, rather than when a kernel is tuned
     require_helion()
-    from llamea_gpu.live.helion.search import helion_search
+    from llamea_gpu.live.helion.runtime import helion_search
 
     return helion_search(
         found.class_name, found.make, dict(found.hyperparameters), found.fingerprint

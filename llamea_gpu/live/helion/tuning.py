@@ -25,7 +25,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import load_case
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.facts import HelionFramework
-from llamea_gpu.live.helion.search import HelionEvaluate, helion_search
+from llamea_gpu.live.helion.runtime import HelionEvaluate, helion_search
 from llamea_gpu.live.result import (
     Measured,
     TuneProgress,

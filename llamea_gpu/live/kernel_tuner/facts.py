@@ -21,7 +21,6 @@ from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
 )
 from llamea_gpu.live.kernel_tuner.runtime import (
     KernelTunerEvaluate,
-    KernelTunerRunEnded,
     KernelTunerSpace,
 )
 from llamea_gpu.live.kernel_tuner.tolerant import MESSAGE
@@ -47,8 +46,6 @@ class KernelTunerFramework:
 
     ``told`` is what the last run was told of its kernel.
     """
-
-    ended = KernelTunerRunEnded
 
     def __init__(
         self,

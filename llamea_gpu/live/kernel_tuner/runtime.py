@@ -5,8 +5,8 @@ to its runner, remembers costs so that revisits are free, and turns its stop cri
 of the optimizer's run. Draws and answers are those of the simulator (`llamea_gpu.spaces.space`),
 so that a seed visits the same configurations there and here.
 
-What it does not do: import anything of llamea_gpu. Its text is pasted into every exported file,
-hence numpy and kernel_tuner only, and names that no optimizer has.
+What it does not do: import anything of llamea_gpu but two exceptions. Its text and theirs are
+pasted into every exported file, hence numpy and kernel_tuner only, and names that no optimizer has.
 """
 
 import contextlib
@@ -24,16 +24,10 @@ import kernel_tuner.interface
 import numpy as np
 from kernel_tuner.strategies.common import get_options
 from kernel_tuner.strategies.wrapper import OptAlgWrapper
-from kernel_tuner.util import StopCriterionReached
+
+from llamea_gpu.errors import BudgetExhausted, Stalled
 
 KernelTunerConfiguration = tuple[int, ...]  # value indices, one for each tunable parameter
-
-
-class KernelTunerRunEnded(BaseException):
-    """The budget is used up, or Kernel Tuner itself failed: its exception is the cause.
-
-    A BaseException, so that an optimizer's ``except Exception`` lets it pass.
-    """
 
 
 class KernelTunerSpace:
@@ -169,13 +163,17 @@ class KernelTunerSpace:
 
 
 class KernelTunerEvaluate:
-    """``evaluate`` of the contract: Kernel Tuner measures what is new, the rest is remembered."""
+    """``evaluate`` of the contract: Kernel Tuner measures what is new, the rest is remembered.
+
+    ``fault`` is what Kernel Tuner has ended the run with: its stop criterion, or its own failure.
+    """
 
     max_idle_asks = 10_000  # with nothing new among them, in a row: the optimizer is stuck
 
     def __init__(self, func: Any, space: KernelTunerSpace) -> None:
         self.func = func
         self.space = space
+        self.fault: Exception | None = None
         self._cost_of: dict[int, float] = {}  # by row
         self._idle_asks = 0
 
@@ -190,7 +188,13 @@ class KernelTunerEvaluate:
         return max(int(self.func.runner.available_parallelism()), 1)
 
     def __call__(self, configs: Any) -> list[float]:
-        """Costs to minimise, in the order of ``configs``; inf for one that does not work."""
+        """Costs to minimise, in the order of ``configs``; inf for one that does not work.
+
+        Raises:
+            ValueError: a configuration is not valid.
+            BudgetExhausted: the run is over, or Kernel Tuner failed.
+            Stalled: too many asks in a row brought nothing new.
+        """
         configs = list(configs)
         rows = [self.space.row(config) for config in configs]
         if rows and min(rows) < 0:
@@ -204,7 +208,8 @@ class KernelTunerEvaluate:
         try:  # with nothing new, too: this is where Kernel Tuner looks at the clock
             costs = self.func.eval_all([self.space.native[row] for row in fresh])
         except Exception as reason:
-            raise KernelTunerRunEnded from reason
+            self.fault = reason
+            raise BudgetExhausted from reason
         for row, cost in zip(fresh, costs, strict=True):
             # The largest float is how Kernel Tuner spells a failure.
             self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
@@ -213,9 +218,8 @@ class KernelTunerEvaluate:
     def _count_idle(self, asked: int, fresh: int) -> None:
         self._idle_asks = 0 if fresh else self._idle_asks + max(asked, 1)
         if self._idle_asks > self.max_idle_asks:
-            reason = f"the optimizer asked {self.max_idle_asks} times for what it had seen"
-            warnings.warn(f"tuning ends before its budget: {reason}", stacklevel=3)
-            raise KernelTunerRunEnded from StopCriterionReached(reason)
+            self._idle_asks = 0  # of a hybrid, the next optimizer begins with revisits
+            raise Stalled(f"the optimizer asked {self.max_idle_asks} times for what it had seen")
 
 
 class KernelTunerStrategy:
@@ -254,7 +258,7 @@ class KernelTunerStrategy:
         return OptAlgWrapper(self).tune(searchspace, runner, tuning_options)
 
     def __call__(self, func: Any, searchspace: Any) -> None:
-        """Run on a cost function of Kernel Tuner's; `StopCriterionReached` when the budget ends."""
+        """Run on a cost function of Kernel Tuner's, whose exception ends it with the budget."""
         options = func.tuning_options
         if len(options.objective) != 1:
             raise ValueError(
@@ -267,17 +271,22 @@ class KernelTunerStrategy:
             print(f"{self.name}: seed {self.seed}")
         with self._seeded(self.seed) as rng:
             space = KernelTunerSpace(searchspace, rng)
+            evaluate = KernelTunerEvaluate(func, space)
             optimizer = self._make(**dict(zip(self._options, settings, strict=True)))
             try:
-                optimizer(KernelTunerEvaluate(func, space), space, rng)
-            except KernelTunerRunEnded as end:
-                raise end.__cause__ or end from None
+                optimizer(evaluate, space, rng)
+            except BudgetExhausted:
+                pass
+            except Stalled as stalled:
+                warnings.warn(f"tuning ends before its budget: {stalled}", stacklevel=2)
             except Exception:
                 if not func.results:
                     raise
                 fault = traceback.format_exc(limit=-3)
                 message = f"{self.name} failed; the result is what was measured before: {fault}"
                 warnings.warn(message, stacklevel=2)
+            if evaluate.fault is not None:
+                raise evaluate.fault
 
     def _choose_seed(self, of_tune_kernel: int | None) -> int:
         given = self._fixed_seed if self._fixed_seed is not None else of_tune_kernel

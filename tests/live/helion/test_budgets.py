@@ -17,7 +17,7 @@ from support.helion_live import (
     settings,
 )
 
-from llamea_gpu.live.helion.search import HELION_CONTENDERS
+from llamea_gpu.live.helion.runtime import HELION_CONTENDERS
 
 
 @pytest.fixture(scope="module")

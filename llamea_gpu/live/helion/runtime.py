@@ -4,8 +4,8 @@ What it does: `HelionEvaluate` sends batches through Helion's own benchmarking, 
 `HelionSearch` is the search that Helion runs, from its start to Helion's final verification.
 
 What it does not do: distributed kernels; interrupt an optimizer that computes without evaluating.
-With `llamea_gpu.frameworks.helion.space` it is the runtime of an exported file: helion, numpy and
-threadpoolctl, which comes with Helion, are all it needs.
+With `llamea_gpu.frameworks.helion.space` and the two exceptions it is the runtime of an exported
+file: helion, numpy and threadpoolctl, which comes with Helion, are all that needs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from helion.autotuner.effort_profile import get_effort_profile
 from helion.exc import NoConfigFound
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.frameworks.helion.space import HelionSpace
 
 # First visits without a budget of one's own, by Helion's effort.
@@ -49,10 +50,6 @@ _lacking = [
 ]
 if _lacking:
     raise ImportError(f"Helion must be 1.2 or later, but its searches lack {', '.join(_lacking)}")
-
-
-class HelionBudgetExhausted(BaseException):
-    """The budget is used up: raised into the optimizer, never seen outside."""
 
 
 class HelionEvaluate:
@@ -91,11 +88,15 @@ class HelionEvaluate:
 
         Raises:
             ValueError: a configuration is not valid.
-            HelionBudgetExhausted: the run is over.
+            BudgetExhausted: the run is over.
+            Stalled: too many asks in a row brought nothing new.
         """
         configs = list(configs)
-        if self.fault is not None or self._idle_asks > HELION_MOST_IDLE_ASKS:
-            raise HelionBudgetExhausted  # what the optimizer caught before may not keep it running
+        if self.fault is not None:
+            raise BudgetExhausted  # what the optimizer caught before may not keep it running
+        if self._idle_asks > HELION_MOST_IDLE_ASKS:
+            self._idle_asks = 0  # of a hybrid, the next optimizer begins with revisits
+            raise Stalled(f"no new configuration in {HELION_MOST_IDLE_ASKS} asks")
         self._idle_asks += max(len(configs), 1)
         asked = [self._known(config) for config in configs]
         fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
@@ -113,7 +114,7 @@ class HelionEvaluate:
         """Benchmark new configurations, and then again those that seem better than the best.
 
         Raises:
-            HelionBudgetExhausted: there was room for some of them only, or for none.
+            BudgetExhausted: there was room for some of them only, or for none.
         """
         search = self.search
         self._refuse_when_late()
@@ -121,7 +122,7 @@ class HelionEvaluate:
         if search.evaluations is not None:
             room = min(room, search.evaluations - len(self.costs))
         if room <= 0:
-            raise HelionBudgetExhausted
+            raise BudgetExhausted
         members = {c: search.make_unbenchmarked(self.space.flat(c)) for c in fresh[:room]}
         viable = {config: member for config, member in members.items() if member is not None}
         self._batches += 1
@@ -136,12 +137,12 @@ class HelionEvaluate:
                 self.statuses[config] = getattr(member, "status", "filtered")
         self._rank({**self._leaders, **viable})
         if room < len(fresh):
-            raise HelionBudgetExhausted
+            raise BudgetExhausted
         self._refuse_when_late()  # what Helion left out when the time was up has no cost
 
     def _refuse_when_late(self) -> None:
         if next(self.search._budgeted_range(1), None) is None:
-            raise HelionBudgetExhausted
+            raise BudgetExhausted
 
     def _contenders(self, new: list[Any]) -> list[Any]:
         """The best so far and the fastest of the ``new`` ones, if faster: it may have been luck."""
@@ -328,8 +329,10 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
                 given = len(evaluate.costs)
             if space.names:
                 self.optimizer(evaluate, space, rng)
-        except HelionBudgetExhausted:
+        except BudgetExhausted:
             pass
+        except Stalled as stalled:
+            self.log(f"{type(self).__name__} ends before its budget: {stalled}")
         except Exception:
             if evaluate.fault is not None or len(evaluate.costs) == given:
                 raise
@@ -339,7 +342,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         finally:
             self._one_thread.restore_original_limits()
             np.random.set_state(state)  # noqa: NPY002
-        if evaluate.fault is not None and not isinstance(evaluate.fault, HelionBudgetExhausted):
+        if evaluate.fault is not None and not isinstance(evaluate.fault, BudgetExhausted):
             raise evaluate.fault
         if not self.population:
             why = getattr(self.benchmark_provider, "take_no_viable_config_error", lambda: None)()
