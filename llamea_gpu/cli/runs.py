@@ -116,7 +116,6 @@ def _row(candidate: Candidate) -> dict[str, Any]:
         "slot": candidate.slot,
         "generation": candidate.generation,
         "operator": candidate.operator,
-        "island": candidate.island,
         "model": candidate.asked_model or candidate.model,
         "tokens": candidate.tokens,
         "usd": candidate.usd,

@@ -28,7 +28,6 @@ from llamea_gpu.llm import (
     Reservation,
 )
 from llamea_gpu.prompting import (
-    ANSWER_SCHEMA,
     Operator,
     ParentView,
     Program,
@@ -129,17 +128,13 @@ class Caller:
             sibling=plan.slot % self._settings.offspring + 1,
             siblings=self._settings.offspring,
         )
-        structured = self._settings.structured_output
-        system, user = render(
-            operator, context, facts=self._settings.space_facts, structured=structured
-        )
+        system, user = render(operator, context)
         request = ChatRequest(
             request_id=f"{self._settings.seed}-{plan.slot:04d}-{attempt}",
             model=plan.model,
             messages=(Message("system", system), Message("user", user)),
             temperature=self._settings.temperature,
             max_tokens=self._settings.max_tokens,
-            response_schema=ANSWER_SCHEMA if structured else None,
         )
         reservation = await self._reserve(request)
         try:

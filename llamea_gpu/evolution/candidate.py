@@ -45,7 +45,6 @@ class Candidate:
     model: str
     program: Program | None
     feedback: Feedback | None
-    island: int = 0
     asked_model: str = ""
     tokens: int = 0
     usd: float | None = None

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from llamea_gpu.archive import Archive
 from llamea_gpu.evolution.behaviour import Behaviour, describe
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
-from llamea_gpu.evolution.islands import island_of, island_population
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
@@ -92,7 +91,7 @@ class Cascade:
             told = await asyncio.to_thread(mechanisms, dict(zip(tasks, found, strict=True)))
             feedback = replace(self._feedback(stage, scores, population), mechanisms=told)
             if stage == "partial" and slot >= 0:
-                reason = self._out_of_reach(slot, scores, population)
+                reason = self._out_of_reach(scores, population)
                 if reason:
                     return Assessment(PARTIAL, "", reason, feedback, _known(behaviours))
         return Assessment(SCORED, "", "", feedback, _known(behaviours))
@@ -148,22 +147,18 @@ class Cascade:
             error=None,
         )
 
-    def _out_of_reach(
-        self, slot: int, scores: dict[str, SpaceScore], population: Population
-    ) -> str:
-        """Why this candidate cannot reach the elite of its island, or an empty string.
+    def _out_of_reach(self, scores: dict[str, SpaceScore], population: Population) -> str:
+        """Why this candidate cannot reach the elite, or an empty string.
 
         Its bound: two standard errors above its scores so far, and on every remaining space the
         best that any candidate has reached. Where a lead on one space suffices to breed, it must
         also have shown none: by that bound it is behind the best known on every space so far.
         """
-        island = island_of(slot, self._settings)
-        living = island_population(population, island, self._settings)
-        elite = living.elite(self._settings.parents)
+        elite = population.elite(self._settings.parents)
         if len(elite) < self._settings.parents or len(scores) == len(self._tasks):
             return ""
         threshold = elite[-1].p or 0.0
-        best = living.best_p_by_space()
+        best = population.best_p_by_space()
         names = [task.recording.info.name for task in self._tasks]
         reached = {name: s.p + 2 * (s.standard_error or 0.0) for name, s in scores.items()}
         bound = sum(reached.get(name, best[name]) for name in names) / len(names)

@@ -258,7 +258,6 @@ class Evolution:
             model=answers[-1].model if answers else "",
             program=found.program,
             feedback=assessment.feedback if assessment else None,
-            island=plan.island,
             asked_model=plan.model,
             tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
             usd=sum(known) if calls and len(known) == len(prices) else None,

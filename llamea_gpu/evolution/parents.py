@@ -4,7 +4,7 @@ Everything here respects that scores are measured with an error. Of two candidat
 cannot tell apart, the one that searches differently from those already chosen stays; a candidate
 that is better on some space only within the errors is not on the front.
 
-It does not choose operators, and knows nothing of islands: it is given the candidates of one.
+It does not choose operators.
 """
 
 from __future__ import annotations

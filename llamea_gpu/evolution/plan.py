@@ -12,7 +12,6 @@ import numpy as np
 
 from llamea_gpu.evolution.bandit import draw_model, draw_operator
 from llamea_gpu.evolution.candidate import Candidate
-from llamea_gpu.evolution.islands import island_of, island_population
 from llamea_gpu.evolution.parents import (
     Pool,
     breeding_pool,
@@ -28,32 +27,29 @@ from llamea_gpu.prompting import OPERATORS, Operator
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a slot does: on which island, which operator, on which parents, asked of whom."""
+    """What a slot does: which operator, on which parents, asked of whom."""
 
     slot: int
     generation: int
     operator: Operator
     parents: tuple[Candidate, ...]
-    island: int = 0
     model: str = ""
 
 
 def plan_slot(slot: int, population: Population, settings: EvolutionSettings) -> Plan:
     """Choose operator, parents and model of ``slot`` from what was settled before it."""
     generation = slot // settings.offspring
-    island = island_of(slot, settings)
-    pool = breeding_pool(island_population(population, island, settings), settings)
+    pool = breeding_pool(population, settings)
     rng = np.random.default_rng([settings.seed, slot])
     if settings.independent or not pool.elite or _starts_afresh(slot, population, settings):
-        # Turn and turn about, on every island: each model shows what it can.
-        turn = slot // settings.islands % len(settings.models)
-        return Plan(slot, generation, "new", (), island, settings.models[turn])
+        # Turn and turn about: each model shows what it can.
+        return Plan(slot, generation, "new", (), settings.models[slot % len(settings.models)])
     operator = _draw_operator(population, pool, settings, rng)
     parents = _draw_parents(operator, pool, settings, rng)
     if operator == "crossover" and len(parents) < 2:  # nobody to cross with
         operator = "refine"
     model = draw_model(population, settings, rng)
-    return Plan(slot, generation, operator, parents, island, model)
+    return Plan(slot, generation, operator, parents, model)
 
 
 def _starts_afresh(slot: int, population: Population, settings: EvolutionSettings) -> bool:
@@ -61,7 +57,7 @@ def _starts_afresh(slot: int, population: Population, settings: EvolutionSetting
     if slot >= settings.offspring:
         return False
     inspired = any(c.inspiration for c in population.candidates)
-    return not inspired or slot // settings.islands % 2 == 0
+    return not inspired or slot % 2 == 0
 
 
 def _draw_operator(

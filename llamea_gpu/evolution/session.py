@@ -119,7 +119,7 @@ def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
     context = PromptContext(
         spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s, guidance=settings.guidance
     )
-    prompt = sum(map(len, render("new", context, facts=settings.space_facts)))
+    prompt = sum(map(len, render("new", context)))
     found = [
         build_ledger(settings).estimate(
             n_requests=settings.candidates,

@@ -7,7 +7,6 @@ budgets) and what may not (everything the results depend on) is marked here.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,10 +40,6 @@ CHANGEABLE = frozenset(
 PATHS = ("exchange", "replay", "prices")
 _AFTER_PATH = re.compile(r"(#\d+|(?<=\.py)[:?].*)$")  # RUN#SLOT, FILE.py:Class, FILE.py?key=value
 
-# What an archive leaves out is what its run did before the setting existed.
-BEFORE: dict[str, Any] = {"parent_choice": "elite", "operator_choice": "weights", "islands": 1}
-RENAMED = {"prompt_facts": "space_facts"}
-
 
 class EvolutionSettings(BaseModel):
     """Everything ``llamea-gpu evolve`` can be told. Field names are TOML keys and flag names."""
@@ -62,9 +57,6 @@ class EvolutionSettings(BaseModel):
     operator_choice: Literal["bandit", "weights"] = "bandit"
     cost_weight: Annotated[float, Field(ge=0, le=1)] = 0.5  # of an answer's cost, in the bandit
     parent_choice: Literal["front", "elite"] = "front"  # front: and whoever leads on some space
-    islands: Annotated[int, Field(ge=1)] = 1
-    migration_interval: Annotated[int, Field(ge=1)] = 3  # generations
-    migrants: Annotated[int, Field(ge=0)] = 1  # best of an island that the next one gets
     max_repairs: Annotated[int, Field(ge=0, le=10)] = 2
     control: Literal["none", "best-of-n"] = "none"
     seed_programs: tuple[str, ...] = (
@@ -109,9 +101,7 @@ class EvolutionSettings(BaseModel):
     replay: str = ""
     replay_strict: bool = True
     prices: str = ""
-    space_facts: bool = True
     guidance: Annotated[str, Field(max_length=2000)] = ""  # the user's own words in every prompt
-    structured_output: bool = False  # answers as JSON by schema, where the server supports it
 
     # budgets
     max_usd: Annotated[float, Field(gt=0)] | None = None
@@ -142,12 +132,7 @@ class EvolutionSettings(BaseModel):
         return weights
 
     @model_validator(mode="after")
-    def _islands_have_slots(self) -> EvolutionSettings:
-        if self.islands > self.offspring:
-            raise ValueError(
-                f"each island needs a slot in every generation, but there are {self.islands} "
-                f"islands and offspring is {self.offspring}"
-            )
+    def _models_are_distinct(self) -> EvolutionSettings:
         if len(set(self.models)) < len(self.models):
             raise ValueError(f"models must be distinct, got {list(self.models)}")
         return self
@@ -236,20 +221,14 @@ def recorded_settings(text: str) -> EvolutionSettings:
         SettingsError: they are damaged, or of another version.
     """
     try:
-        fields = json.loads(text)
-        if isinstance(fields, dict):
-            fields = {**BEFORE, **{RENAMED.get(name, name): fields[name] for name in fields}}
-        return EvolutionSettings.model_validate_json(json.dumps(fields))
+        return EvolutionSettings.model_validate_json(text)
     except ValidationError as error:
         complaint = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in complaint["loc"])
-        reason = f"{where}: {complaint['msg']}"
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    raise SettingsError(
-        f"the recorded settings must be this version's, but {reason}: the run folder is damaged or "
-        f"foreign"
-    )
+        raise SettingsError(
+            f"the recorded settings must be this version's, but {where}: {complaint['msg']}: the "
+            f"run folder is damaged or foreign"
+        ) from None
 
 
 def continued(recorded: str, overrides: dict[str, Any]) -> EvolutionSettings:

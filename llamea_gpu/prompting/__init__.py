@@ -4,7 +4,7 @@
 answer, ``admit`` turns it into a ``Program``. Both refuse with an ``AnswerError`` whose message is
 one sentence for the "repair" prompt and whose kind is one of
 
-    empty too-long truncated json no-class unchanged                    (the answer)
+    empty too-long truncated no-class unchanged                    (the answer)
     no-edits malformed-edit missed-search ambiguous-search              (SEARCH/REPLACE)
     syntax too-deep forbidden-import forbidden-call top-level undefined-name
     swallows-budget unseeded threads                                    (the program)
@@ -15,7 +15,7 @@ Not here: sending prompts (``llm``), running programs (``sandbox``), choosing pa
 """
 
 from llamea_gpu.prompting.admission import admit
-from llamea_gpu.prompting.answers import ANSWER_SCHEMA, parse_answer
+from llamea_gpu.prompting.answers import parse_answer
 from llamea_gpu.prompting.context import (
     OPERATORS,
     Feedback,
@@ -33,7 +33,6 @@ from llamea_gpu.prompting.screening import ALLOWED_MODULES, ALLOWED_PACKAGES
 __all__ = [
     "ALLOWED_MODULES",
     "ALLOWED_PACKAGES",
-    "ANSWER_SCHEMA",
     "OPERATORS",
     "Feedback",
     "Operator",

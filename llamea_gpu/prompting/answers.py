@@ -1,42 +1,26 @@
 """From the text of an answer to the source code of one optimizer.
 
-Accepted: fenced code (backticks or tildes, any language tag, any indentation), a JSON object with
-the code under "code", bare code without a fence, SEARCH/REPLACE blocks for "diff-edit"; with prose
-around, a byte-order mark, any line ends and a leading <think> section. Of several fenced blocks
-that define an optimizer class the last counts, unless it is under half as long as the longest
-(then it is an excerpt, and the longest counts). Everything is linear in the text.
+Accepted: fenced code (backticks or tildes, any language tag, any indentation), bare code without a
+fence, SEARCH/REPLACE blocks for "diff-edit"; with prose around, a byte-order mark, any line ends
+and a leading <think> section. Of several fenced blocks that define an optimizer class the last
+counts, unless it is under half as long as the longest (then it is an excerpt, and the longest
+counts). Everything is linear in the text.
 
 Not here: whether the code is an acceptable program (``admission``).
 """
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llamea_gpu.errors import AnswerError
 from llamea_gpu.prompting.context import Operator, ParentView
 from llamea_gpu.prompting.edits import apply_edits, has_edits, parse_edits
 
 MAX_ANSWER_CHARS = 200_000
-
-# For servers with structured output; "code" takes what would stand in the fenced block.
-ANSWER_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "idea": {"type": "string", "description": "The idea in one sentence."},
-        "code": {
-            "type": "string",
-            "description": "The complete Python source, or the SEARCH/REPLACE blocks asked for.",
-        },
-    },
-    "required": ["idea", "code"],
-    "additionalProperties": False,
-}
 
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})(?![`~])([^`]*)")
 _CLASS = re.compile(r"^[ \t]*class[ \t]+\w+[ \t]*[(:]", re.MULTILINE)
@@ -68,7 +52,7 @@ def parse_answer(text: str, operator: Operator, parents: Sequence[ParentView] = 
         parents: as in the prompt; blocks apply to the first.
 
     Raises:
-        AnswerError: with a kind ("empty", "too-long", "truncated", "json", "no-class", "unchanged"
+        AnswerError: with a kind ("empty", "too-long", "truncated", "no-class", "unchanged"
             or one of ``edits``) and one sentence for the model.
         ValueError: a "diff-edit" without a parent.
     """
@@ -88,7 +72,7 @@ def parse_answer(text: str, operator: Operator, parents: Sequence[ParentView] = 
 
 
 def _body(text: str) -> str:
-    """The answer proper: line ends unified, the thinking left out, the JSON wrapping removed."""
+    """The answer proper: line ends unified, the thinking left out."""
     if len(text) > MAX_ANSWER_CHARS:
         raise AnswerError(
             "too-long",
@@ -101,28 +85,7 @@ def _body(text: str) -> str:
         raise AnswerError("truncated", "The answer ended before the thinking did: think less.")
     if not text.strip():
         raise AnswerError("empty", "The answer is empty: write the class in one fenced block.")
-    wrapped = _structured(text)
-    return text if wrapped is None else wrapped
-
-
-def _structured(text: str) -> str | None:
-    """The "code" of a JSON answer, bare or in one fence; None when the answer is not JSON."""
-    blocks = _fenced_blocks(text)
-    candidate = blocks[0].code if len(blocks) == 1 else text
-    if not candidate.lstrip().startswith("{"):
-        return None
-    try:
-        answer = json.loads(candidate, strict=False)
-    except (ValueError, RecursionError) as error:
-        if blocks or '"code"' not in candidate:
-            return None
-        if not candidate.rstrip().endswith("}"):
-            raise AnswerError("truncated", "The JSON answer was cut off before its end.") from error
-        raise AnswerError("json", f"The answer is not valid JSON ({error}).") from error
-    if not isinstance(answer, dict) or not isinstance(answer.get("code"), str):
-        raise AnswerError("json", 'The JSON answer needs the source text under the key "code".')
-    code: str = answer["code"]
-    return code.replace("\r\n", "\n").replace("\r", "\n")
+    return text
 
 
 def _code(text: str) -> str:

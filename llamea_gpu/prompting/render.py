@@ -35,16 +35,12 @@ _PARENTS: dict[Operator, tuple[int, float]] = {
 }
 
 
-def render(
-    operator: Operator, context: PromptContext, *, facts: bool = True, structured: bool = False
-) -> tuple[str, str]:
+def render(operator: Operator, context: PromptContext) -> tuple[str, str]:
     """The system message (the contract) and the user message (facts, parents, task, answer form).
 
     Args:
         operator: which template.
         context: what it is filled with.
-        facts: False leaves out everything about spaces, general and of the training set.
-        structured: asks for JSON after ``ANSWER_SCHEMA`` instead of a fenced block.
 
     Raises:
         ValueError: an unknown operator, or a context that does not fit it.
@@ -53,8 +49,6 @@ def render(
     templates = environment()
     variables = {
         "context": context,
-        "facts": facts,
-        "structured": structured,
         "detailed": DETAILED_SPACES,
         "listed": LISTED_PARAMETERS,
         "modules": ALLOWED_MODULES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,18 +138,3 @@ async def test_the_key_is_nowhere_in_the_run_folder(
     for path in Path(archive.path).parent.rglob("*"):
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
-
-
-async def test_structured_answers(
-    harness, settings, server: FakeOpenAI, client: OpenAIClient
-) -> None:
-    programs = iter(climber_program(start) for start in range(2, 100))
-    server.default = lambda body: completion(
-        json.dumps({"idea": "An idea.", "code": next(programs)})
-    )
-    settings = settings.model_copy(update={"structured_output": True, "operators": {"refine": 1.0}})
-    outcome, _ = await harness.run(settings, client)
-    await client.aclose()
-    assert [c.status for c in candidates(outcome).values()].count(FAILED) == 0
-    formats = {received.body["response_format"]["type"] for received in server.received}
-    assert formats == {"json_schema"}

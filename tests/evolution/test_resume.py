@@ -63,8 +63,6 @@ def config(spaces_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         bootstrap = 10
         max_repairs = 1
         workers = 1
-        islands = 2
-        migration_interval = 1
         further_models = ["second"]
         operators = {{ refine = 1.0, explore = 1.0, crossover = 1.0, diff-edit = 0.0 }}
         inspirations = ["brought.py"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ def test_file_and_defaults(tmp_path: Path) -> None:
         ({"route": "replay"}, "replay"),
         ({"route": "openai"}, "model"),
         ({"model": "m", "repeats": "many"}, "many"),
-        ({"model": "m", "islands": 9, "offspring": 8}, "islands"),
         ({"model": "m", "further_models": ["a", "m"]}, "distinct"),
     ],
 )
@@ -57,18 +55,6 @@ def test_a_continued_run_may_change_budgets_but_not_what_results_depend_on() -> 
     assert continued(recorded, {"candidates": 99, "workers": 1}).candidates == 99
     with pytest.raises(SettingsError, match="repeats"):
         continued(recorded, {"repeats": 3})
-
-
-def test_a_run_recorded_before_a_setting_existed_goes_on_as_it_began() -> None:
-    fields = json.loads(validated({"model": "m", "space_facts": False}).model_dump_json())
-    fields["prompt_facts"] = fields.pop("space_facts")
-    for name in ("operator_choice", "parent_choice", "islands", "inspirations", "further_models"):
-        del fields[name]
-    found = recorded_settings(json.dumps(fields))
-    assert (found.operator_choice, found.parent_choice) == ("weights", "elite")
-    assert (found.islands, found.inspirations, found.models) == (1, (), ("m",))
-    assert not found.space_facts
-    assert continued(json.dumps(fields), {"candidates": 99}).operator_choice == "weights"
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"model": 7}', "[" * 100_000])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 
 import pytest
@@ -66,13 +65,6 @@ ACCEPTED = {
     "an unfinished usage example after": f"{fence(PROGRAM)}\n```python\nWalk()(evaluate,",
     "a draft before": f"{fence(OTHER)}\nBetter:\n{fence(PROGRAM)}",
     "an excerpt after": f"{fence(PROGRAM)}\nThe heart:\n{fence(EXCERPT)}",
-    "JSON": json.dumps({"idea": "walk", "code": PROGRAM}),
-    "JSON in a fence": fence(
-        json.dumps({"idea": "walk", "code": PROGRAM}, indent=1) + "\n", "json"
-    ),
-    "JSON with a fence inside": json.dumps({"idea": "walk", "code": fence(PROGRAM)}),
-    "JSON with raw line feeds": json.dumps({"code": PROGRAM}).replace("\\n", "\n"),
-    "JSON with CRLF": json.dumps({"code": PROGRAM.replace("\n", "\r\n")}),
 }
 
 
@@ -108,7 +100,6 @@ TRUNCATED = {
     "open fence after a closed draft": f"{fence(OTHER)}\nBetter:\n```python\n{PROGRAM[:120]}",
     "open fence that ends at a statement": f"```python\n{PROGRAM}",
     "open thought": "<think>first I consider",
-    "JSON": json.dumps({"idea": "walk", "code": PROGRAM})[:-40],
 }
 
 
@@ -127,13 +118,6 @@ NO_CLASS = {
 @pytest.mark.parametrize("text", NO_CLASS.values(), ids=NO_CLASS.keys())
 def test_an_answer_without_a_class_is_named_as_such(text):
     assert kind_of(text) == "no-class"
-
-
-@pytest.mark.parametrize(
-    "text", ['{"idea": "walk", "code": }', '{"idea": "walk"}', '{"code": 3}', '{"code" "x"}']
-)
-def test_json_that_is_no_answer_is_named_as_such(text):
-    assert kind_of(text) == "json"
 
 
 def test_a_brace_in_prose_is_not_json():
@@ -182,14 +166,6 @@ def test_edits_are_applied_to_the_first_parent():
     )
     changed = parse_answer(text, "diff-edit", [parent(), parent(OTHER)])
     assert changed == PROGRAM.replace("step=1", "step=4")
-
-
-def test_edits_are_read_from_json():
-    edit = (
-        "<<<<<<< SEARCH\n        self.step = step\n=======\n        self.step = 2\n>>>>>>> REPLACE"
-    )
-    changed = parse_answer(json.dumps({"idea": "x", "code": edit}), "diff-edit", [parent()])
-    assert changed == PROGRAM.replace("= step\n", "= 2\n")
 
 
 def test_a_complete_class_answers_a_diff_edit_too():

@@ -20,20 +20,14 @@ from llamea_gpu.spaces.features import compute_features
 
 GOLDEN = Path(__file__).parent / "golden"
 PARENTS = {"new": 0, "crossover": 2, "explore": 2, "repair": 0}
-VARIANTS = {
-    **{operator: (operator, {}) for operator in OPERATORS},
-    "new-without-facts": ("new", {"facts": False}),
-    "new-structured": ("new", {"structured": True}),
-    "diff-edit-structured": ("diff-edit", {"structured": True}),
-}
 
 
 def fitting(context: PromptContext, operator: str) -> PromptContext:
     return replace(context, parents=context.parents[: PARENTS.get(operator, 1)])
 
 
-def prompt(context: PromptContext, operator: str, **options: bool) -> str:
-    system, user = render(operator, fitting(context, operator), **options)
+def prompt(context: PromptContext, operator: str) -> str:
+    system, user = render(operator, fitting(context, operator))
     return f"===== system =====\n{system}\n===== user =====\n{user}"
 
 
@@ -44,11 +38,10 @@ def compare(name: str, text: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("operator", "options"), VARIANTS.values(), ids=VARIANTS.keys())
-def test_the_rendered_prompt_is_the_golden_one(request, context, operator, options):
-    name = request.node.callspec.id
-    _, user = render(operator, fitting(context, operator), **options)
-    compare(name, user)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_rendered_prompt_is_the_golden_one(context, operator):
+    _, user = render(operator, fitting(context, operator))
+    compare(operator, user)
 
 
 def test_a_generation_of_siblings_is_the_golden_one(context):
@@ -83,12 +76,6 @@ def test_blank_lines_come_one_at_a_time_outside_code(context, operator):
 
 def test_the_contract_lists_exactly_the_allowed_modules(context):
     assert ", ".join(ALLOWED_MODULES) in render("new", fitting(context, "new"))[0]
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_facts_can_be_left_out(context, operator):
-    text = prompt(context, operator, facts=False)
-    assert "MI250X" not in text.replace("dedispersion-MI250X", "")
 
 
 def test_the_optimum_is_not_told(context):
