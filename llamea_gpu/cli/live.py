@@ -141,7 +141,7 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
     else:
         score = "stopped early" if candidate.status == PARTIAL else "failed"
     idea = candidate.program.idea if candidate.program else ""
-    text = f"{candidate.kind}: {_first_line(candidate.message)}" if candidate.kind else idea
+    text = f"{candidate.kind}: {candidate.reason}" if candidate.kind else idea
     return cell(candidate.identifier), cell(candidate.operator), score, cell(text)
 
 
@@ -149,12 +149,6 @@ def _line(candidate: Candidate) -> str:
     name, operator, score, text = _cells(candidate)
     return (
         f"{name:>4}  {operator:10}  {score:15}  {text}"
-        if candidate.slot >= 0
+        if candidate.is_written
         else (f"seed  {operator:24}  {score}")
     )
-
-
-def _first_line(message: str) -> str:
-    lines = [line for line in message.strip().splitlines() if line.strip()]
-    # The last line of a traceback says what happened.
-    return lines[-1].strip() if lines else ""

@@ -31,12 +31,6 @@ app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
 
 
-def load_population(archive: Archive) -> Population:
-    """All settled candidates, seeds first."""
-    documents = archive.candidates()
-    return Population(tuple(Candidate.from_document(documents[slot]) for slot in documents))
-
-
 @app.command("list")
 def list_(
     folder: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),
@@ -65,12 +59,12 @@ def list_(
 
 def _summary(run: Path) -> dict[str, Any]:
     with closing(Archive.open(run, read_only=True)) as archive:
-        population = load_population(archive)
+        population = Population.read(archive)
         best = population.best()
         return {
             "run": str(run),
             "created": archive.facts.get("created", ""),
-            "candidates": sum(c.slot >= 0 for c in population.candidates),
+            "candidates": len(population.written().candidates),
             "best": best.identifier if best else None,
             "p": best.p if best else None,
         }
@@ -84,7 +78,7 @@ def show(
 ) -> None:
     """Show a run, or one candidate of it with its program and feedback."""
     with closing(Archive.open(run, read_only=True)) as archive:
-        population = load_population(archive)
+        population = Population.read(archive)
         settings = recorded_settings(archive.facts.get("settings", ""))
         brought = recorded_provenance(archive.facts)
         answers = [call.answer for call in archive.calls() if call.answer is not None]
@@ -131,9 +125,9 @@ def _row(candidate: Candidate) -> dict[str, Any]:
 
 
 def _find(population: Population, slot: int) -> Candidate:
-    for found in population.candidates:
-        if found.slot == slot:
-            return found
+    found = population.find(slot)
+    if found is not None:
+        return found
     slots = [c.slot for c in population.candidates]
     raise ArchiveError(
         f"--candidate must be a settled slot, got {slot}: "
@@ -190,7 +184,7 @@ def compare_(
             settings = recorded_settings(archive.facts.get("settings", ""))
             kind = "best-of-n" if settings.independent else "evolution"
             problem = archive.facts.get("problem", "")
-            found.append(RunResult(str(run), kind, problem, load_population(archive)))
+            found.append(RunResult(str(run), kind, problem, Population.read(archive)))
     rows = compare(found)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
@@ -227,7 +221,7 @@ def record(
 ) -> None:
     """Write a run's requests and answers as a recording that the replay route answers from."""
     with closing(Archive.open(run, read_only=True)) as archive:
-        lost = {c.slot for c in load_population(archive).candidates if c.kind == "transport"}
+        lost = {c.slot for c in Population.read(archive).candidates if c.is_lost}
         exchanges = [
             (call.request, call.answer)
             for call in archive.calls()

@@ -23,18 +23,16 @@ def generation_table(population: Population, offspring: int) -> Table:
     for column in ("generation", "candidates", "scored", "stopped early", "failed", "best so far"):
         table.add_column(column, justify="left" if column == "best so far" else "right")
     table.add_column("P ± s.e.")
-    best: Candidate | None = None
-    seeds = [c for c in population.candidates if c.slot < 0]
-    written = [c for c in population.candidates if c.slot >= 0]
+    so_far: list[Candidate] = []
+    seeds, written = population.seeds().candidates, population.written().candidates
     groups = [("seeds", seeds)] if seeds else []
     groups += [
         (str(start // offspring), written[start : start + offspring])
         for start in range(0, len(written), offspring)
     ]
     for name, group in groups:
-        for candidate in group:
-            if candidate.p is not None and (best is None or candidate.p > (best.p or 0.0)):
-                best = candidate
+        so_far += group
+        best = Population(tuple(so_far)).best()
         counts = Counter(candidate.status for candidate in group)
         table.add_row(
             name,
@@ -58,7 +56,7 @@ def leaders_table(population: Population, size: int = 8) -> Table:
         own = candidate.space_p()
         table.add_row(
             cell(candidate.identifier),
-            _origin(candidate),
+            cell(candidate.origin),
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),
             *([_worst(own)] if many else [_p(own.get(space)) for space in spaces]),
@@ -80,7 +78,7 @@ def arms_table(population: Population, settings: EvolutionSettings) -> Table:
     table = Table(title="operators and models", caption="better: chance to beat the better parent")
     for column in ("operator or model", "candidates", "scored", "better", "tokens each"):
         table.add_column(column, justify="left" if column == "operator or model" else "right")
-    written = [c for c in population.candidates if c.slot >= 0 and c.kind != "transport"]
+    written = population.answered().candidates
     groups: dict[str, list[Candidate]] = {}
     for candidate in written:
         groups.setdefault(candidate.operator, []).append(candidate)
@@ -97,12 +95,6 @@ def arms_table(population: Population, settings: EvolutionSettings) -> Table:
             f"{sum(candidate.tokens for candidate in group) // len(group):,}",
         )
     return table
-
-
-def _origin(candidate: Candidate) -> str:
-    if candidate.slot >= 0:
-        return cell(candidate.operator)
-    return "inspiration" if candidate.inspiration else "seed"
 
 
 def score_text(candidate: Candidate) -> str:

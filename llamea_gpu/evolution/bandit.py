@@ -71,7 +71,8 @@ def draw_operator(
     rng: np.random.Generator,
 ) -> str:
     """The operator of the next slot; ``weights`` are those that can be used now."""
-    chosen = [c for c in _judged(population) if c.generation > 0 or c.operator != "new"]
+    answered = population.answered().candidates
+    chosen = [c for c in answered if c.generation > 0 or c.operator != "new"]
     latest = [c for c in chosen if c.operator in weights][-WINDOW:]
     typical = _typical_costs(latest)
     pulls = [
@@ -88,7 +89,7 @@ def draw_model(
     if len(settings.models) == 1:
         return settings.model
     weights = dict.fromkeys(settings.models, 1.0)
-    latest = [c for c in _judged(population) if c.asked_model in weights][-WINDOW:]
+    latest = [c for c in population.answered().candidates if c.asked_model in weights][-WINDOW:]
     pulls = [Pull(c.asked_model, reward(c, population, settings), _cost(c, latest)) for c in latest]
     return draw(weights, pulls, settings.cost_weight, rng)
 
@@ -111,11 +112,6 @@ def reward(candidate: Candidate, population: Population, settings: EvolutionSett
     error = math.hypot(candidate.standard_error or 0.0, rival.standard_error or 0.0)
     z = (candidate.p - (rival.p or 0.0)) / max(error, SMALLEST_ERROR)
     return 0.5 * (1 + math.erf(z / math.sqrt(2)))
-
-
-def _judged(population: Population) -> list[Candidate]:
-    """Written candidates, but not those that the route lost: nobody's merit, nobody's fault."""
-    return [c for c in population.candidates if c.slot >= 0 and c.kind != "transport"]
 
 
 def _cost(candidate: Candidate, among: Sequence[Candidate]) -> float:

@@ -20,6 +20,8 @@ SCORED = "scored"  # all training spaces and repeats
 PARTIAL = "partial"  # stopped early: it could not reach the elite any more
 FAILED = "failed"
 
+LOST = "transport"  # the kind of a candidate whose request brought no answer
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -62,9 +64,32 @@ class Candidate:
         return self.feedback.standard_error if self.status == SCORED and self.feedback else None
 
     @property
+    def is_written(self) -> bool:
+        """Whether a model wrote it; seed programs and inspirations were brought along."""
+        return self.slot >= 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the route lost it: nobody's merit, nobody's fault."""
+        return self.kind == LOST
+
+    @property
+    def origin(self) -> str:
+        """The operator that a model was asked for, ``seed program`` or ``inspiration``."""
+        if self.is_written:
+            return self.operator
+        return "inspiration" if self.inspiration else "seed program"
+
+    @property
     def identifier(self) -> str:
         """How prompts, tables and files name it: a seed's spec, or #slot."""
-        return self.operator if self.slot < 0 else f"#{self.slot}"
+        return f"#{self.slot}" if self.is_written else self.operator
+
+    @property
+    def reason(self) -> str:
+        """The line of ``message`` (a sentence, or a traceback) that says what happened."""
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
 
     def space_p(self) -> dict[str, float]:
         """P by space, of the spaces it was scored on."""

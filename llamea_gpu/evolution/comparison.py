@@ -26,7 +26,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a run took as a whole, and the highest P that it had after ``at_answers`` answers.
+    """What a run took as a whole, and the best that it had after ``at_answers`` answers.
 
     ``best`` is a candidate that a model wrote; None, as its P, when none was scored by then.
     """
@@ -53,15 +53,15 @@ def compare(runs: Sequence[RunResult]) -> list[Effort]:
             "compared runs must have been scored on the same recordings with the same seed "
             f"programs, but these differ: {', '.join(result.run for result in runs)}"
         )
-    totals = [_answers(_written(result.population)) for result in runs]
+    totals = [_answers(result.population.written().candidates) for result in runs]
     common = min(totals, default=0)
     return [_effort(result, total, common) for result, total in zip(runs, totals, strict=True)]
 
 
 def _effort(result: RunResult, answers: int, common: int) -> Effort:
-    written = _written(result.population)
+    written = result.population.written().candidates
     early = [c for place, c in enumerate(written, 1) if _answers(written[:place]) <= common]
-    best = max((c for c in early if c.p is not None), key=lambda c: c.p or 0.0, default=None)
+    best = Population(tuple(early)).best()
     return Effort(
         run=result.run,
         kind=result.kind,
@@ -73,10 +73,6 @@ def _effort(result: RunResult, answers: int, common: int) -> Effort:
         p=best.p if best else None,
         standard_error=best.standard_error if best else None,
     )
-
-
-def _written(population: Population) -> list[Candidate]:
-    return [c for c in population.candidates if c.slot >= 0]
 
 
 def _answers(candidates: Sequence[Candidate]) -> int:

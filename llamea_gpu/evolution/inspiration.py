@@ -20,7 +20,6 @@ from pathlib import Path
 
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
-from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.prompting import Program, admit
 from llamea_gpu.resources import resource_dir
@@ -60,8 +59,7 @@ def expand_inspirations(specs: Sequence[str]) -> tuple[str, ...]:
             found += sorted(path.stem for path in resource_dir("generated_optimizers").glob("*.py"))
         elif (folder / FILE_NAME).is_file():
             population, _ = _read_run(folder)
-            written = Population(tuple(c for c in population.candidates if c.slot >= 0))
-            best = written.elite(BEST_OF_RUN)
+            best = population.written().elite(BEST_OF_RUN)
             if not best:
                 raise SettingsError(
                     f"a run inspires by its scored candidates, but {folder} has none: name another"
@@ -126,7 +124,7 @@ def recorded_provenance(facts: Mapping[str, str]) -> list[dict[str, str]]:
 
 def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
     population, facts = _read_run(folder)
-    found = next((c for c in population.candidates if c.slot == slot), None)
+    found = population.find(slot)
     if found is None or found.program is None:
         raise ArchiveError(f"an inspiration must be a candidate with a program, but {spec} is none")
     try:
@@ -153,6 +151,4 @@ def _without_folders(spec: str) -> str:
 
 def _read_run(folder: Path) -> tuple[Population, Mapping[str, str]]:
     with closing(Archive.open(folder, read_only=True)) as archive:
-        documents = archive.candidates()
-        candidates = tuple(Candidate.from_document(documents[slot]) for slot in documents)
-        return Population(candidates), archive.facts
+        return Population.read(archive), archive.facts

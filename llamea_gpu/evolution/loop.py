@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import AnswerError, BudgetExceededError, TransportError
 from llamea_gpu.evolution.calls import Caller, Observer, Refused, Silent, parent_views
-from llamea_gpu.evolution.candidate import FAILED, Candidate
+from llamea_gpu.evolution.candidate import FAILED, LOST, Candidate
 from llamea_gpu.evolution.evaluation import Assessment, Cascade
 from llamea_gpu.evolution.inspiration import Inspiration
 from llamea_gpu.evolution.plan import Plan, plan_slot
@@ -85,10 +85,7 @@ class Evolution:
         """
         limit = self._settings.max_wall_s
         deadline = None if limit is None else time.monotonic() + limit
-        recorded = {
-            slot: Candidate.from_document(document)
-            for slot, document in self._archive.candidates().items()
-        }
+        recorded = {c.slot: c for c in Population.read(self._archive).candidates}
         # The seeds first, whatever their slots: they are what feedback compares with.
         for slot, (source, program) in enumerate(seed_programs, -len(seed_programs)):
             await self._take_in(slot, source.name, program, recorded, inspiration=False)
@@ -144,7 +141,7 @@ class Evolution:
         """
         total, width = self._settings.candidates, self._settings.offspring
         settled = self._population.candidates
-        lost = bool(settled) and settled[-1].kind == "transport"
+        lost = bool(settled) and settled[-1].is_lost
         for planned in range(slot, min(slot + width, total)):
             if planned in running or planned in recorded:
                 continue
@@ -169,7 +166,7 @@ class Evolution:
 
     def _settle(self, candidate: Candidate, *, known: bool) -> None:
         """Commit ``candidate`` and let it into the population; hold back a failing route's."""
-        if not known and candidate.kind == "transport":
+        if not known and candidate.is_lost:
             self._unreached.append(candidate)
             if len(self._unreached) >= TRANSPORT_FAILURES:
                 raise TransportError(_unreached_message(self._unreached))
@@ -177,7 +174,7 @@ class Evolution:
             self._commit_unreached()
             self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._population = self._population.with_candidate(candidate)
-        kind = "seed" if candidate.slot < 0 else "settled"
+        kind = "settled" if candidate.is_written else "seed"
         self._observer.notify(kind, candidate.slot, {"candidate": candidate, "known": known})
 
     def _commit_unreached(self) -> None:
@@ -225,7 +222,7 @@ class Evolution:
             try:
                 call = await self._caller.ask(plan, attempt, operator, population, refused)
             except TransportError as error:
-                return self._settled(plan, Refused("transport", str(error), ""), calls)
+                return self._settled(plan, Refused(LOST, str(error), ""), calls)
             calls.append(call)
             found = await self._try(plan, attempt, operator, call, population)
             if isinstance(found, Accepted):

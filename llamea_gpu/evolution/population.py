@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from llamea_gpu.evolution.candidate import SCORED, Candidate
+from llamea_gpu.archive import Archive
+from llamea_gpu.evolution.candidate import Candidate
 
 PREVIOUS_IDEAS = 12  # ideas of earlier candidates that a prompt lists
 
@@ -19,18 +20,38 @@ class Population:
 
     candidates: tuple[Candidate, ...] = ()
 
+    @classmethod
+    def read(cls, archive: Archive) -> Population:
+        """The candidates that ``archive`` holds.
+
+        Raises:
+            ArchiveError: it is damaged or foreign.
+        """
+        return cls(tuple(map(Candidate.from_document, archive.candidates().values())))
+
+    def find(self, slot: int) -> Candidate | None:
+        """The candidate of that slot."""
+        return next((c for c in self.candidates if c.slot == slot), None)
+
+    def written(self) -> Population:
+        """Those that a model wrote."""
+        return Population(tuple(c for c in self.candidates if c.is_written))
+
+    def answered(self) -> Population:
+        """Those that a model wrote, or failed to: not those that the route lost."""
+        return Population(tuple(c for c in self.candidates if c.is_written and not c.is_lost))
+
+    def seeds(self) -> Population:
+        """Seed programs and inspirations."""
+        return Population(tuple(c for c in self.candidates if not c.is_written))
+
     def with_candidate(self, candidate: Candidate) -> Population:
         """The next snapshot."""
         return Population((*self.candidates, candidate))
 
     def scored(self) -> list[Candidate]:
-        """Fully scored candidates, best first.
-
-        P counts to two decimals, well inside its standard error; of programs as good as each other
-        the shorter one comes first, then the earlier.
-        """
-        full = [c for c in self.candidates if c.status == SCORED and c.p is not None]
-        return sorted(full, key=lambda c: (-round(c.p or 0.0, 2), _lines(c), c.slot))
+        """Fully scored candidates, best first, by `rank`."""
+        return sorted((c for c in self.candidates if c.p is not None), key=rank)
 
     def elite(self, size: int) -> list[Candidate]:
         """The best ``size`` of all scored candidates (plus selection: age does not matter)."""
@@ -60,7 +81,7 @@ class Population:
         """The best human-designed seed program on each space: (its name, its P)."""
         best: dict[str, tuple[str, float]] = {}
         for candidate in self.candidates:
-            if candidate.slot < 0 and not candidate.inspiration:
+            if not candidate.is_written and not candidate.inspiration:
                 for space, p in candidate.space_p().items():
                     if space not in best or p > best[space][1]:
                         best[space] = (candidate.operator, p)
@@ -68,12 +89,18 @@ class Population:
 
     def ideas(self) -> tuple[str, ...]:
         """Ideas of the latest written candidates with what they scored, for ``explore``."""
-        written = [c for c in self.candidates if c.slot >= 0 and c.program is not None]
+        written = [c for c in self.written().candidates if c.program is not None]
         return tuple(_idea_line(candidate) for candidate in written[-PREVIOUS_IDEAS:])
 
 
-def _lines(candidate: Candidate) -> int:
-    return len(candidate.program.source.splitlines()) if candidate.program else 0
+def rank(candidate: Candidate) -> tuple[float, int, int]:
+    """What scored candidates are sorted by, best first.
+
+    P counts to two decimals, well inside its standard error; of programs as good as each other the
+    shorter one is better, then the earlier.
+    """
+    lines = len(candidate.program.source.splitlines()) if candidate.program else 0
+    return (-round(candidate.p or 0.0, 2), lines, candidate.slot)
 
 
 def _idea_line(candidate: Candidate) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -110,8 +110,7 @@ def promote(
         SpaceError: a space is not found.
     """
     with closing(Archive.open(run)) as archive:
-        documents = archive.candidates()
-        population = Population(tuple(map(Candidate.from_document, documents.values())))
+        population = Population.read(archive)
         recorded = recorded_settings(archive.facts.get("settings", ""))
         training, validation = _tasks(recorded, settings)
         _refuse_overlap(population, training, validation)
@@ -165,7 +164,7 @@ def _chosen(
     validation: Sequence[Task],
 ) -> list[Candidate]:
     """The candidate that was named, or the best of those that may still look."""
-    scored = [c for c in population.scored() if c.slot >= 0 and c.program is not None]
+    scored = [c for c in population.written().scored() if c.program is not None]
     if settings.slot is not None:
         found = [candidate for candidate in scored if candidate.slot == settings.slot]
         if not found:
@@ -366,12 +365,14 @@ class Promotion:
     def _origin(self, candidate: Candidate, program: Program) -> Origin:
         calls = [call for call in self._archive.calls() if call.slot == candidate.slot]
         answered = [call for call in calls if call.answer is not None]
+        population = Population.read(self._archive)
+        parents = map(population.find, candidate.parents)
         return Origin(
             model=candidate.model,
             run=self._run.resolve().name,
             slot=candidate.slot,
             operator=candidate.operator,
-            parents=tuple(_parent(slot, self._archive) for slot in candidate.parents),
+            parents=tuple(parent.identifier for parent in parents if parent),
             prompt_sha256=answered[-1].request.key if answered else "",
             digest=_digest(program),
             version=__version__,
@@ -399,8 +400,3 @@ def _searcher(source: str, class_name: str) -> SearcherSource:
     path = Path(f"{class_name}.py")
     owner = find_class(path, parse_source(path, source), class_name)
     return SearcherSource(class_name, source, class_name, numeric_defaults(owner))
-
-
-def _parent(slot: int, archive: Archive) -> str:
-    document: Mapping[str, object] = archive.candidates().get(slot, {})
-    return str(document.get("operator", slot)) if slot < 0 else f"#{slot}"

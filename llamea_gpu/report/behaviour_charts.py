@@ -22,17 +22,18 @@ from llamea_gpu.report.charts import (
 def behaviour_map(found: Behaviour) -> Chart:
     """Candidates in the plane, near each other when they visit the same configurations."""
     traces = []
-    names = ("seed", *OPERATORS)
-    own = ["seed" if c.slot < 0 else c.operator for c in found.candidates]
+    brought = ("seed program", "inspiration")
+    names = (*brought, *OPERATORS)
+    own = [c.origin for c in found.candidates]
     present = [n for n in names if n in own] + sorted(set(own) - set(names))
     for name in present:
-        tone, symbol = ("@muted", "x") if name == "seed" else operator_style(name)
+        tone, symbol = ("@muted", "x") if name in brought else operator_style(name)
         here = [i for i, operator in enumerate(own) if operator == name]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": label("seed program" if name == "seed" else name),
+                "name": label(name),
                 "x": found.place[here, 0].tolist(),
                 "y": found.place[here, 1].tolist(),
                 "marker": {
@@ -67,7 +68,7 @@ def behaviour_map(found: Behaviour) -> Chart:
 
 def novelty_chart(found: Behaviour) -> Chart:
     """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
-    written = [i for i, c in enumerate(found.candidates) if c.slot >= 0]
+    written = [i for i, c in enumerate(found.candidates) if c.is_written]
     slots = [found.candidates[i].slot for i in written]
     lines = (
         ("to the nearest earlier candidate", found.novelty, "markers", "@s1", "solid"),

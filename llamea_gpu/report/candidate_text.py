@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from llamea_gpu.evolution.candidate import PARTIAL, Candidate
 from llamea_gpu.report.charts import label, score
-from llamea_gpu.report.yields import last_line
 
 
 def hover(candidate: Candidate) -> str:
     """A candidate in a few lines, for the pointer."""
     lines = [f"<b>{label(candidate.identifier)}</b> {label(status_text(candidate))}"]
-    if candidate.slot >= 0:
+    if candidate.is_written:
         lines.append(label(candidate.operator))
-    idea = candidate.program.idea if candidate.program else last_line(candidate.message)
+    idea = candidate.program.idea if candidate.program else candidate.reason
     words: list[str] = []
     for word in idea[:160].split():
         if words and len(words[-1]) + len(word) < 48:

@@ -91,7 +91,7 @@ def _identity(candidate: Candidate) -> dict[str, Any]:
     return {
         "slot": candidate.slot,
         "id": candidate.identifier,
-        "operator": candidate.operator if candidate.slot >= 0 else "seed program",
+        "operator": candidate.origin,
         "generation": candidate.generation,
         "status": candidate.status,
         "kind": candidate.kind,

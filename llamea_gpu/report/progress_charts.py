@@ -109,7 +109,7 @@ def _progress_traces(
             "hovertemplate": "best so far P %{y:.3f}<extra></extra>",
         },
     ]
-    best = run.highest_seed
+    best = run.population.seeds().best()
     if best is not None and x:
         traces.append(
             {
@@ -127,10 +127,10 @@ def _progress_traces(
 
 def _progress_sentence(run: Run, steps: Sequence[Step]) -> str:
     last = steps[-1].best if steps else None
-    seed = run.highest_seed
+    seed = run.population.seeds().best()
     if last is None:
         return "No candidate has been scored yet."
-    text = f"The highest P so far is {score(last.p, last.standard_error)} by {last.identifier}"
+    text = f"The best so far is {last.identifier}, P {score(last.p, last.standard_error)}"
     if seed is not None and last.slot != seed.slot:
         text += f"; the best seed program is at {score(seed.p, seed.standard_error)}"
     return text + "."

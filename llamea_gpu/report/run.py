@@ -61,18 +61,7 @@ class Run:
     @property
     def written(self) -> tuple[Candidate, ...]:
         """Candidates that a model wrote, by slot."""
-        return tuple(c for c in self.population.candidates if c.slot >= 0)
-
-    @property
-    def seeds(self) -> tuple[Candidate, ...]:
-        """The seed programs."""
-        return tuple(c for c in self.population.candidates if c.slot < 0)
-
-    @property
-    def highest_seed(self) -> Candidate | None:
-        """The seed program of the highest P."""
-        scored = [c for c in self.seeds if c.p is not None]
-        return max(scored, key=lambda c: c.p or 0.0, default=None)
+        return self.population.written().candidates
 
     @property
     def priced(self) -> bool:
@@ -108,8 +97,7 @@ def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
         facts = archive.facts
         if "settings" not in facts:
             raise ArchiveError(f"{archive.path} must hold the run's settings, but does not")
-        documents = archive.candidates()
-        population = Population(tuple(Candidate.from_document(documents[s]) for s in documents))
+        population = Population.read(archive)
         calls = tuple(archive.calls())
         sessions = [event for event in archive.events() if event.kind in ("session", "stopped")]
         levels = [e.detail.get("sandbox_level") for e in sessions if e.kind == "session"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
-from llamea_gpu.evolution.population import Population
 from llamea_gpu.report.behaviour import behaviour
 from llamea_gpu.report.behaviour_charts import behaviour_map, novelty_chart
 from llamea_gpu.report.candidate_text import status_text
@@ -30,7 +29,7 @@ from llamea_gpu.report.progress_charts import progress, progress_by_cost
 from llamea_gpu.report.run import Run
 from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
 from llamea_gpu.report.yield_charts import failure_chart, gains, yield_table
-from llamea_gpu.report.yields import last_line, model_yields, operator_yields, steps
+from llamea_gpu.report.yields import model_yields, operator_yields, steps
 
 BEHAVIOUR = (
     "Two candidates are as far apart as their visits: the Hellinger distance between how often "
@@ -67,9 +66,9 @@ def headline(run: Run) -> tuple[str, ...]:
     if best is None:
         return (f"{count(len(run.written), 'candidate')} so far, none scored yet.",)
     text = f"Best: {best.identifier}, P {score(best.p, best.standard_error)}"
-    if best.slot >= 0:
+    if best.is_written:
         text += f", by {best.operator}"
-        seed = Population(run.seeds).best()
+        seed = run.population.seeds().best()
         if seed is not None and seed.p is not None and best.p is not None:
             text += (
                 f"; {signed(best.p - seed.p)} over the best seed program, {seed.identifier} "
@@ -90,7 +89,7 @@ def _boxes(run: Run) -> tuple[Box, ...]:
     words = {SCORED: "scored", PARTIAL: "stopped early", FAILED: "failed"}
     note = ", ".join(f"{n} {words[status]}" for status, n in by_status if n)
     best = run.population.best()
-    seed = Population(run.seeds).best()
+    seed = run.population.seeds().best()
     tokens = sum(item.tokens for item in run.spending)
     usd = sum(item.usd or 0.0 for item in run.spending)
     boxes = [
@@ -133,7 +132,7 @@ def _leaders(run: Run) -> Table:
 
 
 def _candidates(run: Run) -> Section:
-    table = _candidate_table([*run.written, *run.seeds], run)
+    table = _candidate_table([*run.written, *run.population.seeds().candidates], run)
     return Section("candidates", "Candidates", (table,))
 
 
@@ -147,12 +146,12 @@ def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
         rows.append(
             (
                 candidate.identifier,
-                candidate.operator if candidate.slot >= 0 else "seed program",
+                candidate.origin,
                 ", ".join(p.identifier for p in run.parents(candidate)) or "–",
                 score(candidate.p, candidate.standard_error) if candidate.p is not None else status,
                 *(number(own.get(space)) for space in spaces),
                 str(len(program.source.splitlines())) if program else "–",
-                program.idea if program else last_line(candidate.message)[:300],
+                program.idea if program else candidate.reason[:300],
             )
         )
     columns = ("candidate", "operator", "parents", "P ± s.e.", *spaces, "lines", "idea or failure")

@@ -87,7 +87,7 @@ _LAYOUT: dict[str, Any] = {
 
 
 def _x(candidate: Candidate) -> float:
-    return float(candidate.slot) if candidate.slot >= 0 else SEED_STEP * candidate.slot - 0.5
+    return float(candidate.slot) if candidate.is_written else SEED_STEP * candidate.slot - 0.5
 
 
 def _clipped(candidate: Candidate) -> float:
@@ -98,10 +98,10 @@ def _traces(run: Run, places: Places) -> list[dict[str, Any]]:
     best = run.population.best()
     everyone = run.population.candidates
     lineage = run.lineage(best) if best else ()
-    title = f"lineage of the best ({best.identifier})" if best and best.slot >= 0 else "lineage"
+    title = f"lineage of the best ({best.identifier})" if best and best.is_written else "lineage"
     groups = (
-        ("seed program", "square", [c for c in everyone if c.slot < 0 and c.p is not None]),
-        ("scored", "circle", [c for c in everyone if c.slot >= 0 and c.p is not None]),
+        ("seed program", "square", [c for c in everyone if not c.is_written and c.p is not None]),
+        ("scored", "circle", [c for c in everyone if c.is_written and c.p is not None]),
         ("stopped early", "triangle-down-open", [c for c in everyone if c.status == PARTIAL]),
         ("failed", "x-thin-open", [c for c in everyone if c.status == FAILED]),
     )
@@ -197,9 +197,9 @@ def _sentence(run: Run) -> str:
         f"whether a candidate is a seed program, scored, stopped early or failed."
     )
     best = run.population.best()
-    if best is not None and best.slot >= 0:
+    if best is not None and best.is_written:
         chain = run.lineage(best)
-        written = [c.identifier for c in chain if c.slot >= 0]
+        written = [c.identifier for c in chain if c.is_written]
         text += f" The line of the best, {best.identifier}: {', '.join(written)}."
     if low:
         text += f" {count(len(low), 'mark')} below P {number(LOWEST_SHOWN_P, 1)} stand at it."

@@ -22,7 +22,7 @@ from llamea_gpu.report.charts import (
     signed,
 )
 from llamea_gpu.report.run import Run
-from llamea_gpu.report.yields import Yield, failures, gain, last_line
+from llamea_gpu.report.yields import Yield, failures, gain
 
 
 def gains(run: Run, yields: Sequence[Yield]) -> Chart:
@@ -145,7 +145,7 @@ def failure_chart(run: Run) -> Chart | Prose:
             caption="Failed slots",
             columns=("candidate", "kind", "operator", "attempts", "what was said"),
             rows=tuple(
-                (c.identifier, kind, c.operator, str(c.attempts), last_line(c.message)[:300])
+                (c.identifier, kind, c.operator, str(c.attempts), c.reason[:300])
                 for kind, group in kinds.items()
                 for c in group
             ),

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.evolution.population import Population, rank
 from llamea_gpu.report.run import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One settled slot on the way: the best P so far, and what was spent up to and on this slot.
+    """One settled slot on the way: the best so far, its P, and what was spent up to this slot.
 
     ``usd`` is None where a call so far has no price, ``best_p`` while nothing is scored.
     """
@@ -33,9 +34,7 @@ class Step:
 
 def steps(run: Run) -> tuple[Step, ...]:
     """The run slot by slot. Calls of a slot count when it is settled, also its repairs."""
-    best: Candidate | None = None
-    for seed in run.seeds:
-        best = _better(best, seed)
+    best = run.population.seeds().best()
     tokens: Counter[int] = Counter()
     usd: dict[int, float | None] = {}
     for item in run.spending:
@@ -47,7 +46,8 @@ def steps(run: Run) -> tuple[Step, ...]:
     paid = 0.0
     for candidate in run.written:
         before = best
-        best = _better(best, candidate)
+        if candidate.p is not None and (best is None or rank(candidate) < rank(best)):
+            best = candidate
         spent += tokens[candidate.slot]
         paid += usd.get(candidate.slot, 0.0) or 0.0
         found.append(
@@ -61,12 +61,6 @@ def steps(run: Run) -> tuple[Step, ...]:
             )
         )
     return tuple(found)
-
-
-def _better(best: Candidate | None, other: Candidate) -> Candidate | None:
-    if other.p is None or (best is not None and best.p is not None and other.p <= best.p):
-        return best
-    return other
 
 
 def gain(run: Run, candidate: Candidate) -> float | None:
@@ -120,7 +114,7 @@ def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
         calls = [item for item in run.spending if item.slot in slots]
         usd = [item.usd for item in calls if item.usd is not None]
         statuses = Counter(c.status for c in group)
-        scores = [c.p for c in group if c.p is not None]
+        best = Population(tuple(group)).best()
         found.append(
             Yield(
                 name=name,
@@ -133,7 +127,7 @@ def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
                 improved=sum(g > 0 for g in gains),
                 new_bests=len(new_bests & slots),
                 median_gain=float(np.median(gains)) if gains else None,
-                best_p=max(scores, default=None),
+                best_p=best.p if best else None,
                 tokens=sum(item.tokens for item in calls),
                 usd=sum(usd) if len(usd) == len(calls) else None,
             )
@@ -148,9 +142,3 @@ def failures(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
         if candidate.status == FAILED:
             found.setdefault(candidate.kind or "unknown", []).append(candidate)
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
-
-
-def last_line(message: str) -> str:
-    """The line of a message or traceback that says what happened."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1] if lines else ""

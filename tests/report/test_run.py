@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def slots(candidates) -> list[int]:
 
 
 def test_a_run_is_read_whole(run: Run) -> None:
-    assert slots(run.seeds) == [-2, -1]
+    assert slots(run.population.seeds().candidates) == [-2, -1]
     assert slots(run.written) == list(range(8))
     assert run.sandbox_level == 2
     assert run.ended == "complete"
@@ -97,6 +98,19 @@ def test_best_so_far_counts_seeds_and_what_was_spent(run_folder: Path) -> None:
     assert [step.candidate.slot for step in found if step.is_new_best] == [0, 2, 7]
     assert [step.tokens for step in found][:3] == [1500, 4500, 6000]  # slot 1 took two attempts
     assert found[-1].usd == pytest.approx(10 * CALL_USD)
+
+
+def test_a_shorter_program_that_is_as_good_is_the_best(tmp_path: Path) -> None:
+    first, second = candidate(0, 0.604, operator="new"), candidate(1, 0.601, operator="new")
+    assert first.program is not None
+    assert second.program is not None
+    long = replace(
+        first, program=replace(first.program, source=first.program.source + "\n# more\n")
+    )
+    short = replace(second, program=replace(second.program, source=first.program.source))
+    found = steps(read_run(write_archive(tmp_path / "run", [long, short]), {}))
+    assert [step.best for step in found] == [long, short]  # as `Population.best` has it
+    assert found[-1].is_new_best
 
 
 def test_gain_is_over_the_best_parent(run: Run) -> None:
