@@ -57,7 +57,9 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-OUTCOMES = ("budget", "finished", "stalled", "timeout", "memory", "error", "crashed", "protocol")
+# A fault of the searcher: it raised, its process died or meddled, or it passed a limit.
+FAULTS = ("timeout", "memory", "error", "crashed", "protocol")
+OUTCOMES = ("budget", "finished", "stalled", *FAULTS)
 
 
 def run_seed(seed: int, space: str, repeat: int) -> int:
@@ -178,6 +180,16 @@ class Trace:
                 f"each of {self.rows.size} visits must have the number of its batch, from 0 and "
                 f"below that of the visits, but got {self.batch!r:.200}"
             )
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether a fault of the searcher ended the run."""
+        return self.outcome in FAULTS
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the run did not end in order (a fault, or stalled), or measured nothing."""
+        return self.is_faulty or self.outcome == "stalled" or not self.rows.size
 
     @property
     def best_ms(self) -> float:

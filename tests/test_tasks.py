@@ -13,6 +13,7 @@ from support.recordings import small_recording
 
 from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.tasks import (
+    OUTCOMES,
     Evaluator,
     SequentialClock,
     Task,
@@ -279,6 +280,18 @@ def test_batches_are_numbered_like_visits(batch: list[int]) -> None:
 def test_an_empty_trace_has_no_best() -> None:
     trace = Evaluator(Task.build(line_recording(TWENTY_ONE))).trace(outcome="error", seed=0)
     assert (trace.best_ms, trace.rows.size, trace.asks) == (INF, 0, 0)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_how_a_run_failed(outcome: str) -> None:
+    evaluator = Evaluator(Task.build(line_recording(TWENTY_ONE)))
+    nothing = evaluator.trace(outcome=outcome, seed=0)
+    ask(evaluator, 0)
+    something = evaluator.trace(outcome=outcome, seed=0)
+    in_order = outcome in ("budget", "finished")
+    assert nothing.is_failed
+    assert something.is_failed != in_order
+    assert something.is_faulty == nothing.is_faulty == (not in_order and outcome != "stalled")
 
 
 def test_an_unknown_outcome_is_refused() -> None:

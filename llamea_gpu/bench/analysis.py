@@ -44,7 +44,7 @@ from llamea_gpu.bench.findings import (
     SpaceStanding,
     Standing,
 )
-from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit, is_failed
+from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.samples import RESAMPLES, Cell, Samples
 from llamea_gpu.bench.sentences import cautions, comparison_sentence, summary, troubles
@@ -105,7 +105,7 @@ def _standing(samples: Samples, name: str, comparisons: Sequence[Comparison]) ->
     )
     fair = [float(value) for value, space in zip(p, spaces, strict=True) if not space.is_lottery]
     traces = [trace for cell in cells for trace in cell.traces]
-    failed = [trace for trace in traces if is_failed(trace)]
+    failed = [trace for trace in traces if trace.is_failed]
     above = sum(c.decided and c.second == name for c in comparisons)
     below = sum(c.decided and c.first == name for c in comparisons)
     replicates = samples.replicates(name)
@@ -148,7 +148,7 @@ def _space_standing(space: SpaceInfo, cell: Cell, degrees: int) -> SpaceStanding
         failure_share=score.failure_share,
         cpu_s=score.cpu_s,
         runs=score.runs,
-        failed_runs=sum(map(is_failed, cell.traces)),
+        failed_runs=sum(trace.is_failed for trace in cell.traces),
     )
 
 

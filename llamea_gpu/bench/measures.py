@@ -39,11 +39,6 @@ def regret(space: SpaceInfo, trace: Trace) -> float:
     return best_ms / space.optimum_ms - 1.0
 
 
-def is_failed(trace: Trace) -> bool:
-    """Whether the run did not end in order, or evaluated nothing."""
-    return trace.outcome not in ("budget", "finished") or not trace.rows.size
-
-
 def failed_evaluations(trace: Trace) -> int:
     """How many configurations were tried that do not work."""
     return int(np.count_nonzero(np.isinf(trace.cost_ms)))

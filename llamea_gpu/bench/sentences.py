@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval, Standing
-from llamea_gpu.bench.measures import is_failed
 from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, Plan
 from llamea_gpu.bench.samples import MIN_REPEATS
 from llamea_gpu.tasks import Trace
@@ -116,7 +115,7 @@ def troubles(traces: Mapping[str, Sequence[Trace]]) -> tuple[str, ...]:
     """What searchers went on in spite of, such as a model that could not be reached."""
     said = []
     for name, all_runs in traces.items():
-        found = [trace.error for trace in all_runs if trace.error and not is_failed(trace)]
+        found = [trace.error for trace in all_runs if trace.error and not trace.is_failed]
         if found:
             said.append(
                 f"{len(found)} of {len(all_runs)} runs of {name} were in trouble, went on without "

@@ -73,7 +73,7 @@ def run(
         typer.echo(json.dumps(_trace_document(source.name, task, trace, level), indent=1))
     else:
         _print_trace(task, trace)
-    if trace.error and trace.outcome in ("budget", "finished"):  # it went on in spite of that
+    if trace.error and not trace.is_failed:  # it went on in spite of that
         typer.echo(f"note: {plain(trace.error)}", err=True)
     elif trace.error:
         raise SearcherError(f"{source.name} failed on {task.recording.info.name}:\n{trace.error}")

@@ -21,9 +21,7 @@ from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.tasks import Task, Trace, run_seed
 
-# Outcomes after which a program is not an optimizer one would ship, whatever its trace says.
-FATAL_OUTCOMES = ("error", "crashed", "protocol", "memory", "timeout")
-_FATAL_ADVICE = {
+_FAULTS = {
     "crashed": "the process died (a segmentation fault, or a forbidden operation)",
     "protocol": "the program interfered with the channel to the host",
     "memory": "the program ran out of its memory limit",
@@ -76,9 +74,9 @@ class Cascade:
                     for task in tasks
                 )
             )
-            fatal = next((t for traces in found for t in traces if _is_fatal(t)), None)
-            if fatal is not None:
-                return _failed(stage, fatal)
+            fault = next((t for traces in found for t in traces if t.is_faulty), None)
+            if fault is not None:
+                return _failed(stage, fault)
             if stage == "smoke":
                 continue
             for task, traces in zip(tasks, found, strict=True):
@@ -178,12 +176,8 @@ def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
     return tuple(found for found in behaviours.values() if found is not None)
 
 
-def _is_fatal(trace: Trace) -> bool:
-    return trace.outcome in FATAL_OUTCOMES
-
-
 def _failed(stage: Stage, trace: Trace) -> Assessment:
-    message = trace.error or _FATAL_ADVICE.get(trace.outcome, trace.outcome)
+    message = trace.error or _FAULTS.get(trace.outcome, trace.outcome)
     feedback = Feedback(
         p=None, standard_error=None, stage=stage, outcome=trace.outcome, spaces=(), error=message
     )

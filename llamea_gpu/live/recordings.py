@@ -27,7 +27,6 @@ from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 _ELEMENT = re.compile(r"^(.+)\[(\d+)\]$")
-_WENT_ON = ("budget", "finished", "stalled")
 
 
 def tune_recording(recording: Recording, searcher: str, settings: TuneSettings) -> TuningResult:
@@ -43,7 +42,7 @@ def tune_recording(recording: Recording, searcher: str, settings: TuneSettings) 
     limits = None if settings.cpu_s is None else Limits(cpu_s=settings.cpu_s)
     with Runner.open(workers=1, unsafe=settings.unsafe) as runner:
         trace = runner.run(resolve(searcher), task, settings.seed, limits=limits)
-    if trace.outcome not in _WENT_ON and not np.isfinite(trace.cost_ms).any():
+    if trace.is_faulty and not np.isfinite(trace.cost_ms).any():
         raise SearcherError(f"{searcher} failed on {recording.info.name}:\n{trace.error}")
     return _result(recording, searcher, settings, task, trace)
 

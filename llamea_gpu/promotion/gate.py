@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval
-from llamea_gpu.bench.measures import is_failed
 from llamea_gpu.errors import AnswerError, SearcherError
 from llamea_gpu.export import helion, kernel_tuner
 from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance
@@ -70,7 +69,7 @@ def contract(source: str, class_name: str) -> Check:
 
 def clean_runs(traces: Sequence[Trace]) -> Check:
     """Every run ended with its budget, or by itself, and measured something."""
-    failed = [trace for trace in traces if is_failed(trace)]
+    failed = [trace for trace in traces if trace.is_failed]
     measured = f"{len(failed)} of {len(traces)} runs failed"
     if not failed and traces:
         return Check("runs", measured, "0", True, "Every sandboxed run ended in order.")

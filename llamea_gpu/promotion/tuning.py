@@ -19,7 +19,6 @@ import numpy as np
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import Comparison, Standing
-from llamea_gpu.bench.measures import is_failed
 from llamea_gpu.promotion.constants import Settings, random_settings, tunable
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
@@ -168,7 +167,7 @@ class _Race:
 
     def _p(self, traces: Sequence[Sequence[Trace]]) -> float:
         """Mean P; nothing is worse than a run that failed."""
-        if any(is_failed(trace) for runs in traces for trace in runs):
+        if any(trace.is_failed for runs in traces for trace in runs):
             return -np.inf
         scores = [
             score_space(task, runs, bootstrap=0).p

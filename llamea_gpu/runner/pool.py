@@ -33,8 +33,6 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
 _KEPT_TASKS = 64
-# How a hybrid's first searcher may end for the second one to follow.
-_GOES_ON = ("finished", "stalled")
 
 
 class Runner:
@@ -117,7 +115,7 @@ class Runner:
             start = self._run_library(
                 searcher.first, task, seed, limits or LIBRARY_LIMITS, charge_cpu
             )
-            if start.outcome not in _GOES_ON:
+            if start.is_faulty or start.outcome == "budget":
                 return start
         job = Job(
             source=searcher.source,
