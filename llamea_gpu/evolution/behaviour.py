@@ -6,8 +6,7 @@ batches, spread of values, each early, midway and late) and *where* (``places``:
 value of each parameter was visited). Every number lies in [0, 1] and none looks at costs beyond
 where the best so far was, so that it is not a second score.
 
-It does not decide who breeds. Visits of identical configurations, which depend on the seed, are
-compared by ``report.behaviour``; this is about the kind of search.
+It does not decide who breeds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llamea_gpu.report.behaviour import Behaviour
+from llamea_gpu.report.behaviour import BehaviourMap
 from llamea_gpu.report.candidate_text import hover
 from llamea_gpu.report.charts import (
     LEGEND,
@@ -19,8 +19,8 @@ from llamea_gpu.report.charts import (
 )
 
 
-def behaviour_map(found: Behaviour) -> Chart:
-    """Candidates in the plane, near each other when they visit the same configurations."""
+def behaviour_map(found: BehaviourMap) -> Chart:
+    """Candidates in the plane, near each other when they search alike."""
     traces = []
     brought = ("seed program", "inspiration")
     names = (*brought, *OPERATORS)
@@ -51,7 +51,7 @@ def behaviour_map(found: Behaviour) -> Chart:
     return Chart(
         key="behaviour-map",
         title="Map of behaviour",
-        summary=f"Candidates that visit the same configurations lie close together; larger marks "
+        summary=f"Candidates that search alike lie close together; larger marks "
         f"have a higher P. The two axes hold {100 * found.explained:.0f} % of the spread, so "
         f"distances are approximate.",
         figure=figure(
@@ -66,7 +66,7 @@ def behaviour_map(found: Behaviour) -> Chart:
     )
 
 
-def novelty_chart(found: Behaviour) -> Chart:
+def novelty_chart(found: BehaviourMap) -> Chart:
     """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
     written = [i for i, c in enumerate(found.candidates) if c.is_written]
     slots = [found.candidates[i].slot for i in written]
@@ -84,7 +84,7 @@ def novelty_chart(found: Behaviour) -> Chart:
     return Chart(
         key="novelty",
         title="Diversity over the run",
-        summary=sentence + " (0: the same visits; 1: none in common).",
+        summary=sentence + " (0: the same behaviour; 1: nothing in common).",
         figure=figure(
             [
                 {
@@ -101,13 +101,13 @@ def novelty_chart(found: Behaviour) -> Chart:
                 for name, values, mode, tone, dash in lines
             ],
             x=axis("candidate"),
-            y=axis("Hellinger distance of visits", rangemode="tozero"),
+            y=axis("distance of behaviour", rangemode="tozero"),
             legend=LEGEND,
         ),
     )
 
 
-def _behaviour_table(found: Behaviour) -> Table:
+def _behaviour_table(found: BehaviourMap) -> Table:
     rows = []
     for i, candidate in enumerate(found.candidates):
         earlier = found.distance[i, :i]

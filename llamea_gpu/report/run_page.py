@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
-from llamea_gpu.report.behaviour import behaviour
+from llamea_gpu.report.behaviour import map_behaviour
 from llamea_gpu.report.behaviour_charts import behaviour_map, novelty_chart
 from llamea_gpu.report.candidate_text import status_text
 from llamea_gpu.report.charts import (
@@ -32,10 +32,10 @@ from llamea_gpu.report.yield_charts import failure_chart, gains, yield_table
 from llamea_gpu.report.yields import model_yields, operator_yields, steps
 
 BEHAVIOUR = (
-    "Two candidates are as far apart as their visits: the Hellinger distance between how often "
-    "each visits which configuration (all repeats pooled), averaged over the spaces that both were "
-    "run on. 0: the same configurations equally often; 1: none in common. Repeats have the same "
-    "seeds for every candidate, so random samples drawn in the same way count as shared."
+    "The distance of two candidates is the one that selection uses, averaged over the spaces that "
+    "both were run on. Half of it is how they search: steps, distance from the best so far, "
+    "batches and spread of values, each early, midway and late. Half is where: how often they "
+    "visit each value of each parameter. 0: the same behaviour; 1: nothing in common."
 )
 
 
@@ -172,7 +172,7 @@ def _yield(run: Run) -> Section:
 
 
 def _behaviour(run: Run) -> Section:
-    found = behaviour(run)
+    found = map_behaviour(run.population, run.settings.parents)
     if found is None:
         few = "Fewer than three candidates have been run, so there is nothing to compare yet."
         return Section("behaviour", "Behaviour", (Prose("Behaviour", (few,)),))

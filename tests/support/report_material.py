@@ -15,6 +15,7 @@ from llamea_gpu.bench.analysis import analyse
 from llamea_gpu.bench.execution import make_plan
 from llamea_gpu.bench.plan import BenchSettings, RunKey
 from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.evolution.behaviour import STYLE_NAMES, Behaviour
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage
@@ -96,8 +97,15 @@ def candidate(slot: int, p: float | None = None, **fields: object) -> Candidate:
         "model": "canned" if slot >= 0 else "",
         "program": None if p is None else program(slot + 10),
         "feedback": None if p is None else feedback(p),
+        "behaviour": () if p is None else tuple(behaviour(space, abs(p)) for space in SPACES),
     }
     return Candidate(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def behaviour(space: str, step: float) -> Behaviour:
+    """How one searches who differs from others by the size of its steps alone."""
+    style = (step,) * len(STYLE_NAMES)
+    return Behaviour(space, style, (0.25, 0.75, 0.5, 0.5), (2, 2))
 
 
 def small_family() -> list[Candidate]:
@@ -118,6 +126,7 @@ def small_family() -> list[Candidate]:
             message="stopped after 1 of 2 spaces",
             program=program(14),
             feedback=feedback(0.1, SPACES[:1], "partial"),
+            behaviour=(behaviour(SPACES[0], 0.1),),
         ),
         candidate(5, None, operator="explore", parents=(2,), attempts=2),
         candidate(6, None, operator="new", kind="refusal", message="the model declined"),
