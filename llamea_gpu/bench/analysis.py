@@ -216,8 +216,8 @@ def _comparisons(
     pairs = list(combinations(names, 2))
     old = [pair for pair in pairs if set(pair) <= set(known)]
     new = [pair for pair in pairs if pair not in old]
-    found = {(c.first, c.second): c for family in (new, old) for c in _family(samples, family)}
-    return tuple(found[pair] for pair in pairs)
+    by_pair = {(c.first, c.second): c for family in (new, old) for c in _family(samples, family)}
+    return tuple(by_pair[pair] for pair in pairs)
 
 
 def _family(samples: Samples, pairs: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
@@ -260,7 +260,7 @@ class _PairTest:
         self, p_holm: float | None, wilcoxon_p: float | None, wilcoxon_holm: float | None
     ) -> Comparison:
         decided = p_holm is not None and p_holm < SIGNIFICANT
-        found = Comparison(
+        described = Comparison(
             first=self.first,
             second=self.second,
             difference=self.difference,
@@ -278,7 +278,7 @@ class _PairTest:
             repeats_needed=None if decided else self._repeats_needed(),
             sentence="",
         )
-        return replace(found, sentence=comparison_sentence(found, self.pairs))
+        return replace(described, sentence=comparison_sentence(described, self.pairs))
 
     def _repeats_needed(self) -> int | None:
         """Repeats with which this difference would be clear of 0, corrected for all pairs."""

@@ -154,14 +154,14 @@ def _continued(
     folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: Journal
 ) -> tuple[Plan, dict[RunKey, Trace]]:
     """``plan`` and ``runs`` with what the folder and its journal hold."""
-    joint, found = plan, dict(runs)
+    joint, done = plan, dict(runs)
     if (folder / SUMMARY).exists():
         before = BenchResults.load_unfinished(folder)
         joint = before.plan.joined(plan)
-        found |= {**before.runs, **journal.read(before.plan)}
+        done |= {**before.runs, **journal.read(before.plan)}
     elif journal.read_lines():
         raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
-    return joint, found
+    return joint, done
 
 
 def _keep(results: BenchResults, folder: Path, journal: Journal) -> None:

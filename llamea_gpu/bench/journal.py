@@ -88,12 +88,12 @@ class Journal:
         runs: dict[RunKey, Trace] = {}
         for number, line in enumerate(self.read_lines(), start=1):
             try:
-                found: dict[str, Any] = json.loads(line)
-                found["cost_ms"] = [math.inf if c is None else c for c in found["cost_ms"]]
-                key = RunKey(found["searcher"], found["space"], found["repeat"])
+                document: dict[str, Any] = json.loads(line)
+                document["cost_ms"] = [math.inf if c is None else c for c in document["cost_ms"]]
+                key = RunKey(document["searcher"], document["space"], document["repeat"])
                 if key not in wanted:
                     raise BenchError(f"a run must be of this bench, but {key!r:.200} is not")
-                runs[key] = checked_trace(found, spaces[key.space], plan.seed_of(key))
+                runs[key] = checked_trace(document, spaces[key.space], plan.seed_of(key))
             except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
                 raise BenchError(
                     f"{self._path}: line {number}: a line must be a run, but: {error!s:.200}"

@@ -96,14 +96,14 @@ class BenchResults:
         Raises:
             BenchError: the folder is missing or unfinished, or breaks a rule.
         """
-        found = cls.load_unfinished(folder)
-        missing = sum(key not in found.runs for key in found.plan.runs())
-        if missing or found.analysis is None:
+        results = cls.load_unfinished(folder)
+        missing = sum(key not in results.runs for key in results.plan.runs())
+        if missing or results.analysis is None:
             raise BenchError(
                 f"the bench in {folder} must be finished, but {missing} runs are missing: give "
                 f"the command that began it again"
             )
-        return found
+        return results
 
     @classmethod
     def load_unfinished(cls, folder: Path) -> BenchResults:

@@ -91,8 +91,8 @@ class Samples:
 
     def replicates(self, searcher: str) -> FloatArray | None:
         """P of resampled runs on each space, (spaces, resamples); None with too few repeats."""
-        found = [cell.replicates for cell in self.cells[searcher]]
-        return None if any(r is None for r in found) else np.array(found)
+        by_space = [cell.replicates for cell in self.cells[searcher]]
+        return None if any(r is None for r in by_space) else np.array(by_space)
 
 
 def _cell(task: Task, traces: Sequence[Trace], resamples: int) -> Cell:

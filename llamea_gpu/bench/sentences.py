@@ -17,32 +17,32 @@ from llamea_gpu.tasks import Trace
 FINE = 0.05  # a difference of P that a bench ought to be able to see
 
 
-def comparison_sentence(found: Comparison, pairs: int) -> str:
+def comparison_sentence(pair: Comparison, pairs: int) -> str:
     """One of ``pairs`` comparisons, in a sentence."""
-    spaces = found.wins + found.losses + found.ties
-    count = f"{found.wins} of {spaces} space{'s' if spaces > 1 else ''}"
-    difference = f"P {found.difference:+.2f}{_bracketed(found.interval)}"
-    if found.decided:
-        text = f"{found.first} beats {found.second} on {count}, {difference}"
-        if found.interval_spaces is not None:
-            holds = found.interval_spaces.low > 0
+    spaces = pair.wins + pair.losses + pair.ties
+    count = f"{pair.wins} of {spaces} space{'s' if spaces > 1 else ''}"
+    difference = f"P {pair.difference:+.2f}{_bracketed(pair.interval)}"
+    if pair.decided:
+        text = f"{pair.first} beats {pair.second} on {count}, {difference}"
+        if pair.interval_spaces is not None:
+            holds = pair.interval_spaces.low > 0
             text += f"; {'so' if holds else 'not shown'} for other spaces like these"
-            text += _bracketed(found.interval_spaces)
+            text += _bracketed(pair.interval_spaces)
         return f"{text}."
-    if found.interval is None:
+    if pair.interval is None:
         return (
-            f"{found.first} and {found.second}: too few repeats to tell them apart ({difference}, "
-            f"{found.first} ahead on {count})."
+            f"{pair.first} and {pair.second}: too few repeats to tell them apart ({difference}, "
+            f"{pair.first} ahead on {count})."
         )
-    if found.interval.low > 0:
+    if pair.interval.low > 0:
         text = (
-            f"{found.first} may be ahead of {found.second}, but one of {pairs} comparisons looks "
+            f"{pair.first} may be ahead of {pair.second}, but one of {pairs} comparisons looks "
             f"like this by chance too often: {difference}, on {count}"
         )
     else:
-        text = f"{found.first} and {found.second} cannot be told apart: {difference}, on {count}"
-    if found.repeats_needed is not None:
-        text += f"; about {found.repeats_needed:,} repeats would tell"
+        text = f"{pair.first} and {pair.second} cannot be told apart: {difference}, on {count}"
+    if pair.repeats_needed is not None:
+        text += f"; about {pair.repeats_needed:,} repeats would tell"
     return f"{text}."
 
 
@@ -63,29 +63,27 @@ def summary(
         f"{len(standings)} searcher{'s' if len(standings) > 1 else ''} on {where} with "
         f"{plan.repeats} repeats."
     )
-    told = [
-        found.sentence
-        for found in comparisons
-        if (
-            not {found.first, found.second} <= set(known) if known else found.first == best.searcher
-        )
+    pairs = [
+        pair.sentence
+        for pair in comparisons
+        if (not {pair.first, pair.second} <= set(known) if known else pair.first == best.searcher)
     ]
-    return (first, *told)
+    return (first, *pairs)
 
 
 def cautions(
     plan: Plan, standings: Sequence[Standing], comparisons: Sequence[Comparison]
 ) -> tuple[str, ...]:
     """What these numbers cannot show."""
-    said = []
+    sentences = []
     if plan.repeats < MIN_REPEATS:
-        said.append(
+        sentences.append(
             f"Fewer than {MIN_REPEATS} repeats: nothing is said about differences. Ask for more "
             f"with --repeats."
         )
     widths = [(c.interval.high - c.interval.low) / 2 for c in comparisons if c.interval]
     if widths and np.median(widths) > FINE:
-        said.append(
+        sentences.append(
             f"With {plan.repeats} repeats on {len(plan.spaces)} spaces, differences of P below "
             f"about {np.median(widths):.2f} drown in noise."
         )
@@ -96,7 +94,7 @@ def cautions(
             for s in standings
             if s.p_without_lotteries is not None
         )
-        said.append(
+        sentences.append(
             f"Fewer than {LOTTERY_EVALUATIONS} evaluations fit the budget of "
             f"{', '.join(lotteries)}: a score there is mostly luck."
             + (f" P without: {without}." if without else "")
@@ -104,24 +102,24 @@ def cautions(
     failing = [s for s in standings if s.failed_runs]
     if failing:
         counts = ", ".join(f"{s.searcher} {s.failed_runs} of {s.runs}" for s in failing)
-        said.append(
+        sentences.append(
             f"Runs that failed or measured nothing in time count with what they had found: "
             f"{counts}."
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def troubles(traces: Mapping[str, Sequence[Trace]]) -> tuple[str, ...]:
     """What searchers went on in spite of, such as a model that could not be reached."""
-    said = []
+    sentences = []
     for name, all_runs in traces.items():
-        found = [trace.error for trace in all_runs if trace.error and not trace.is_failed]
-        if found:
-            said.append(
-                f"{len(found)} of {len(all_runs)} runs of {name} were in trouble, went on without "
-                f"its help, and count all the same: {found[0]}"
+        errors = [trace.error for trace in all_runs if trace.error and not trace.is_failed]
+        if errors:
+            sentences.append(
+                f"{len(errors)} of {len(all_runs)} runs of {name} were in trouble, went on without "
+                f"its help, and count all the same: {errors[0]}"
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _bracketed(interval: Interval | None) -> str:

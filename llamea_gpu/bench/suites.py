@@ -32,10 +32,12 @@ class Suite:
 def suites() -> dict[str, Suite]:
     """The suites that ship, by name; every split is one as well."""
     document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text("utf-8"))
-    found = {split: Suite(split, (split,), f"the {split} split") for split in SPLITS}
+    by_name = {split: Suite(split, (split,), f"the {split} split") for split in SPLITS}
     for name, entry in document["suites"].items():
-        found[name] = Suite(name, tuple(entry["spaces"]), entry["purpose"], entry.get("remedy", ""))
-    return found
+        by_name[name] = Suite(
+            name, tuple(entry["spaces"]), entry["purpose"], entry.get("remedy", "")
+        )
+    return by_name
 
 
 def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:

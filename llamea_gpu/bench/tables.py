@@ -78,31 +78,31 @@ def read_runs(path: Path, plan: Plan) -> dict[RunKey, Trace]:
     wanted = set(plan.runs())
     runs: dict[RunKey, Trace] = {}
     for place in range(table.num_rows):
-        found = {name: column[place] for name, column in plain.items()}
-        found |= {name: arrays[place] for name, arrays in lists.items()}
-        key = RunKey(found["searcher"], found["space"], found["repeat"])
+        cells = {name: column[place] for name, column in plain.items()}
+        cells |= {name: arrays[place] for name, arrays in lists.items()}
+        key = RunKey(cells["searcher"], cells["space"], cells["repeat"])
         if key not in wanted or key in runs:
             raise BenchError(
                 f"{path}: row {place}: each run must be of the bench and come once, but "
                 f"{key!r:.200} is not or does not"
             )
         try:
-            runs[key] = checked_trace(found, spaces[key.space], plan.seed_of(key))
+            runs[key] = checked_trace(cells, spaces[key.space], plan.seed_of(key))
         except BenchError as error:
             raise BenchError(f"{path}: row {place}: {error}") from error
     return runs
 
 
-def checked_trace(found: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trace:
+def checked_trace(cells: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trace:
     """The trace of a run that came from a file.
 
     Raises:
         BenchError: it breaks a rule of traces, of its space, or has another seed than its bench.
     """
-    rows = np.asarray(found["rows"], dtype=np.int64)
-    elapsed_s = np.asarray(found["elapsed_s"], dtype=np.float64)
-    cost_ms = np.asarray(found["cost_ms"], dtype=np.float64)
-    asks, revisits, cpu_s, said = (found[k] for k in ("asks", "revisits", "cpu_s", "error"))
+    rows = np.asarray(cells["rows"], dtype=np.int64)
+    elapsed_s = np.asarray(cells["elapsed_s"], dtype=np.float64)
+    cost_ms = np.asarray(cells["cost_ms"], dtype=np.float64)
+    asks, revisits, cpu_s, message = (cells[k] for k in ("asks", "revisits", "cpu_s", "error"))
     rules = {
         "as many times and costs as rows": rows.shape == elapsed_s.shape == cost_ms.shape,
         "rows of the space, each once": np.unique(rows).size == rows.size
@@ -111,11 +111,11 @@ def checked_trace(found: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trac
         and bool((np.diff(elapsed_s, prepend=0.0) >= 0).all()),
         # nan fails the comparison
         "costs that are no better than the optimum": bool((cost_ms >= space.optimum_ms).all()),
-        "the seed of its repeat": found["seed"] == seed,
+        "the seed of its repeat": cells["seed"] == seed,
         "its asks be its evaluations and revisits": None not in (asks, revisits)
         and asks == rows.size + revisits,
         "own CPU seconds that are finite": cpu_s is None or 0 <= cpu_s < math.inf,
-        "a short text as error": said is None or len(said) <= _MAX_ERROR_CHARACTERS,
+        "a short text as error": message is None or len(message) <= _MAX_ERROR_CHARACTERS,
     }
     for rule, holds in rules.items():
         if not holds:
@@ -125,12 +125,12 @@ def checked_trace(found: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trac
             rows=rows.astype(np.int32),
             elapsed_s=elapsed_s,
             cost_ms=cost_ms,
-            outcome=found["outcome"],
+            outcome=cells["outcome"],
             asks=asks,
             revisits=revisits,
             seed=seed,
             cpu_s=cpu_s,
-            error=said,
+            error=message,
         )
     except TaskError as error:
         raise BenchError(str(error)) from error

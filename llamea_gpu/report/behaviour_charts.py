@@ -19,12 +19,12 @@ from llamea_gpu.report.charts import (
 )
 
 
-def behaviour_map(found: BehaviourMap) -> Chart:
+def behaviour_map(behaviours: BehaviourMap) -> Chart:
     """Candidates in the plane, near each other when they search alike."""
     traces = []
     brought = ("seed program", "inspiration")
     names = (*brought, *OPERATORS)
-    own = [c.origin for c in found.candidates]
+    own = [c.origin for c in behaviours.candidates]
     present = [n for n in names if n in own] + sorted(set(own) - set(names))
     for name in present:
         tone, symbol = ("@muted", "x") if name in brought else operator_style(name)
@@ -34,25 +34,25 @@ def behaviour_map(found: BehaviourMap) -> Chart:
                 "type": "scatter",
                 "mode": "markers",
                 "name": label(name),
-                "x": found.place[here, 0].tolist(),
-                "y": found.place[here, 1].tolist(),
+                "x": behaviours.place[here, 0].tolist(),
+                "y": behaviours.place[here, 1].tolist(),
                 "marker": {
                     "color": tone,
                     "symbol": symbol,
-                    "size": [6 + 8 * max(0.0, found.candidates[i].p or 0.0) for i in here],
+                    "size": [6 + 8 * max(0.0, behaviours.candidates[i].p or 0.0) for i in here],
                     "opacity": 0.85,
                     "line": {"width": 1, "color": "@paper"},
                 },
-                "hovertext": [hover(found.candidates[i]) for i in here],
+                "hovertext": [hover(behaviours.candidates[i]) for i in here],
                 "hovertemplate": "%{hovertext}<extra></extra>",
-                "customdata": [found.candidates[i].slot for i in here],
+                "customdata": [behaviours.candidates[i].slot for i in here],
             }
         )
     return Chart(
         key="behaviour-map",
         title="Map of behaviour",
         summary=f"Candidates that search alike lie close together; larger marks "
-        f"have a higher P. The two axes hold {100 * found.explained:.0f} % of the spread, so "
+        f"have a higher P. The two axes hold {100 * behaviours.explained:.0f} % of the spread, so "
         f"distances are approximate.",
         figure=figure(
             traces,
@@ -62,19 +62,19 @@ def behaviour_map(found: BehaviourMap) -> Chart:
             legend=LEGEND,
             hovermode="closest",
         ),
-        table=_behaviour_table(found),
+        table=_behaviour_table(behaviours),
     )
 
 
-def novelty_chart(found: BehaviourMap) -> Chart:
+def novelty_chart(behaviours: BehaviourMap) -> Chart:
     """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
-    written = [i for i, c in enumerate(found.candidates) if c.is_written]
-    slots = [found.candidates[i].slot for i in written]
+    written = [i for i, c in enumerate(behaviours.candidates) if c.is_written]
+    slots = [behaviours.candidates[i].slot for i in written]
     lines = (
-        ("to the nearest earlier candidate", found.novelty, "markers", "@s1", "solid"),
-        ("mean within the elite", found.elite_spread, "lines", "@s2", "solid"),
+        ("to the nearest earlier candidate", behaviours.novelty, "markers", "@s1", "solid"),
+        ("mean within the elite", behaviours.elite_spread, "lines", "@s2", "solid"),
     )
-    spread = [float(v) for v in found.elite_spread[written] if np.isfinite(v)]
+    spread = [float(v) for v in behaviours.elite_spread[written] if np.isfinite(v)]
     sentence = (
         f"The elite's members are {spread[0]:.2f} apart on average when the first candidate is "
         f"settled, and {spread[-1]:.2f} at the end"
@@ -107,12 +107,12 @@ def novelty_chart(found: BehaviourMap) -> Chart:
     )
 
 
-def _behaviour_table(found: BehaviourMap) -> Table:
+def _behaviour_table(behaviours: BehaviourMap) -> Table:
     rows = []
-    for i, candidate in enumerate(found.candidates):
-        earlier = found.distance[i, :i]
-        nearest = found.candidates[int(np.argmin(earlier))].identifier if i else "–"
-        novelty = float(found.novelty[i])
+    for i, candidate in enumerate(behaviours.candidates):
+        earlier = behaviours.distance[i, :i]
+        nearest = behaviours.candidates[int(np.argmin(earlier))].identifier if i else "–"
+        novelty = float(behaviours.novelty[i])
         rows.append((candidate.identifier, nearest, number(novelty), number(candidate.p)))
     return Table(
         caption="Behaviour of the candidates that were run",

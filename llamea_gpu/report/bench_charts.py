@@ -116,9 +116,9 @@ def convergence(
     traces: list[dict[str, object]] = []
     rows = []
     short = _labels([name for name, _ in curves])
-    for place, (name, found) in enumerate(curves):
+    for place, (name, shown) in enumerate(curves):
         visible: object = True if place < SHOWN_SERIES else "legendonly"
-        low, curve, high = found.curve_low, found.curve, found.curve_high
+        low, curve, high = shown.curve_low, shown.curve, shown.curve_high
         if low is not None and high is not None:
             fill = f"{colour(place)}/{18 if len(curves) < 4 else 9}"
             group = {"legendgroup": str(place), "visible": visible}
@@ -181,7 +181,7 @@ def _band(
 
 def _shown_range(curves: Sequence[tuple[str, Standing | SpaceStanding]]) -> list[float]:
     """From the lowest curve (-1 at most) to 1: early bands, which rest on few points, are wide."""
-    lowest = min((min(found.curve) for _, found in curves), default=0.0)
+    lowest = min((min(shown.curve) for _, shown in curves), default=0.0)
     return [max(lowest, -1.0) - 0.1, 1.08]
 
 
@@ -288,12 +288,12 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
 
 def hit_shares(results: BenchResults, searcher: str, percent: int) -> list[float]:
     """When each run reached the target as a share of its budget; inf if never."""
-    found = []
+    shares = []
     for space in results.plan.spaces:
         for trace in results.traces(searcher, space.name):
             hit = first_hit(space, trace, percent)
-            found.append(np.inf if hit is None else hit.elapsed_s / space.budget_s)
-    return found
+            shares.append(np.inf if hit is None else hit.elapsed_s / space.budget_s)
+    return shares
 
 
 def mean_ranks(ranks: Ranks) -> Chart:

@@ -40,63 +40,63 @@ def bench_page(results: BenchResults, title: str) -> Page:
     Raises:
         BenchError: it is not finished.
     """
-    found = results.analysis
-    if found is None:
+    analysis = results.analysis
+    if analysis is None:
         raise BenchError("a report needs a finished bench: give its command again to finish it")
-    names = [standing.searcher for standing in found.standings]
+    names = [standing.searcher for standing in analysis.standings]
     return Page(
         title=title,
         kind="Bench",
-        sentences=found.sentences[:3] or ("One searcher was run; there is nothing to compare.",),
-        boxes=_boxes(results, found),
+        sentences=analysis.sentences[:3] or ("One searcher was run; there is nothing to compare.",),
+        boxes=_boxes(results, analysis),
         sections=(
-            _overview(found),
-            Section("convergence", "Convergence", (_overall_convergence(found),)),
-            Section("by-space", "By space", (heat_map(found.standings),)),
+            _overview(analysis),
+            Section("convergence", "Convergence", (_overall_convergence(analysis),)),
+            Section("by-space", "By space", (heat_map(analysis.standings),)),
             Section(
                 "targets",
                 "Targets",
                 tuple(reached_by_time(results, names, percent) for percent in TARGETS_PERCENT),
             ),
-            Section("spaces", "Spaces", (), _spaces(results, found)),
+            Section("spaces", "Spaces", (), _spaces(results, analysis)),
             _method(results),
         ),
     )
 
 
-def _boxes(results: BenchResults, found: Analysis) -> tuple[Box, ...]:
-    best = found.standings[0]
+def _boxes(results: BenchResults, analysis: Analysis) -> tuple[Box, ...]:
+    best = analysis.standings[0]
     interval = best.interval
     note = best.searcher
     if interval is not None:
         note = f"[{number(interval.low)}, {number(interval.high)}] · {note}"
-    decided = sum(pair.decided for pair in found.comparisons)
-    failed = sum(standing.failed_runs for standing in found.standings)
+    decided = sum(pair.decided for pair in analysis.comparisons)
+    failed = sum(standing.failed_runs for standing in analysis.standings)
     lotteries = sum(space.is_lottery for space in results.plan.spaces)
     return (
         Box("highest P", number(best.p), note),
-        Box("searchers", str(len(found.standings)), f"{results.plan.repeats} repeats each"),
+        Box("searchers", str(len(analysis.standings)), f"{results.plan.repeats} repeats each"),
         Box(
             "spaces",
             str(len(results.plan.spaces)),
             f"{lotteries} with a budget below ten evaluations" if lotteries else "",
         ),
-        Box("pairs decided", f"{decided} of {len(found.comparisons)}"),
+        Box("pairs decided", f"{decided} of {len(analysis.comparisons)}"),
         Box("runs", f"{len(results.runs):,}", f"{failed} failed" if failed else "none failed"),
     )
 
 
-def _overview(found: Analysis) -> Section:
-    blocks: list[Block] = [ranking(found.standings)]
-    if len(found.sentences) > 3:
-        blocks.append(Prose("In words", found.sentences[3:], wide=found.ranks is None))
-    if found.ranks is not None:
-        blocks.append(mean_ranks(found.ranks))
-    if found.cautions:
-        blocks.append(Prose("What these numbers cannot show", found.cautions, wide=True))
-    if found.comparisons:
-        blocks.append(comparisons_table(found.comparisons))
-    errors = [s for s in found.standings if s.first_error]
+def _overview(analysis: Analysis) -> Section:
+    blocks: list[Block] = [ranking(analysis.standings)]
+    if len(analysis.sentences) > 3:
+        blocks.append(Prose("In words", analysis.sentences[3:], wide=analysis.ranks is None))
+    if analysis.ranks is not None:
+        blocks.append(mean_ranks(analysis.ranks))
+    if analysis.cautions:
+        blocks.append(Prose("What these numbers cannot show", analysis.cautions, wide=True))
+    if analysis.comparisons:
+        blocks.append(comparisons_table(analysis.comparisons))
+    errors = [s for s in analysis.standings if s.first_error]
     if errors:
         rows = tuple((s.searcher, str(s.failed_runs), (s.first_error or "")[:500]) for s in errors)
         columns = ("searcher", "failed runs", "the first of them said")
@@ -104,16 +104,16 @@ def _overview(found: Analysis) -> Section:
     return Section("overview", "Overview", tuple(blocks))
 
 
-def _overall_convergence(found: Analysis) -> Block:
+def _overall_convergence(analysis: Analysis) -> Block:
     x = [round(value, 4) for value in np.linspace(0, 1, CURVE_POINTS).tolist()]
-    curves = [(standing.searcher, standing) for standing in found.standings]
+    curves = [(standing.searcher, standing) for standing in analysis.standings]
     title = "P along the time axis, mean over spaces"
     return convergence("convergence", title, curves, x, "share of each space's time axis")
 
 
-def _spaces(results: BenchResults, found: Analysis) -> tuple[Section, ...]:
+def _spaces(results: BenchResults, analysis: Analysis) -> tuple[Section, ...]:
     return tuple(
-        _space(index, space, found.standings) for index, space in enumerate(results.plan.spaces)
+        _space(index, space, analysis.standings) for index, space in enumerate(results.plan.spaces)
     )
 
 

@@ -59,7 +59,7 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
     """All searchers on one space."""
     rows = []
     for standing in standings:
-        s = next(found for found in standing.spaces if found.space == space.name)
+        s = next(own for own in standing.spaces if own.space == space.name)
         reach = {r.percent: r for r in s.reaches}
         medians = [reach[p].median_evaluations if p in reach else None for p in TARGETS_PERCENT]
         rows.append(

@@ -82,8 +82,8 @@ def run_details(run: Run) -> dict[str, Any]:
         "axes": {space: (axis / axis[-1]).tolist() for space, axis in axes.items()},
         "lines": lines.all(),
     }
-    found: dict[str, Any] = plain_json(document)
-    return found
+    plain: dict[str, Any] = plain_json(document)
+    return plain
 
 
 def _identity(candidate: Candidate) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def _call(lines: Lines, call: Call, spent: Spending) -> dict[str, Any]:
 
 
 def _spaces(run: Run) -> list[str]:
-    found = dict.fromkeys(space for traces in run.traces.values() for space in traces)
-    return [space for space in found if np.isfinite(_best_ms(run, space))]
+    names = dict.fromkeys(space for traces in run.traces.values() for space in traces)
+    return [space for space in names if np.isfinite(_best_ms(run, space))]
 
 
 def _every_trace(run: Run, space: str) -> list[Trace]:
@@ -182,10 +182,10 @@ def _curve(traces: Sequence[Trace], axis: FloatArray, best_ms: float) -> list[fl
 
 def median_regret(traces: Sequence[Trace], axis: FloatArray, best_ms: float) -> FloatArray:
     """(points,) regret against ``best_ms``; inf while fewer than half the runs have a result."""
-    found = []
+    best_ms_by_run = []
     for trace in traces:
         best = np.concatenate([[np.inf], np.minimum.accumulate(trace.cost_ms)])
-        found.append(best[np.searchsorted(trace.elapsed_s, axis, side="right")])
+        best_ms_by_run.append(best[np.searchsorted(trace.elapsed_s, axis, side="right")])
     # Not the mean of the two middle ones, which is inf while one of them is.
-    middle: FloatArray = np.sort(found, axis=0)[(len(found) - 1) // 2]
+    middle: FloatArray = np.sort(best_ms_by_run, axis=0)[(len(best_ms_by_run) - 1) // 2]
     return middle / best_ms - 1

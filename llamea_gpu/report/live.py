@@ -89,8 +89,8 @@ class LiveReport:
     def _write(self, running: str) -> None:
         try:
             title = self._folder.resolve().name
-            found = read_run(self._folder, self._prices)
-            write_report(found, self._output, title=title, running=running)
+            state = read_run(self._folder, self._prices)
+            write_report(state, self._output, title=title, running=running)
         except Exception as error:  # whatever it is, the run is worth more
             if not self._warned:
                 self._warned = True

@@ -35,7 +35,7 @@ def read_source(source: Path, prices: Mapping[str, Price] | None = None) -> Run 
     )
 
 
-def write_report(found: Run | BenchResults, output: Path, *, title: str, running: str = "") -> int:
+def write_report(source: Run | BenchResults, output: Path, *, title: str, running: str = "") -> int:
     """Write the report of a run or bench to ``output``, as a whole or not at all.
 
     ``title`` stands at its head; ``running`` marks a run under way, and says when this was.
@@ -47,6 +47,8 @@ def write_report(found: Run | BenchResults, output: Path, *, title: str, running
         LlameaGpuError: the extra ``report`` is missing, or the bench is not finished.
     """
     require_plotly()
-    page = run_page(found, title, running) if isinstance(found, Run) else bench_page(found, title)
+    page = (
+        run_page(source, title, running) if isinstance(source, Run) else bench_page(source, title)
+    )
     write_text(output, render_page(page))
     return output.stat().st_size

@@ -63,18 +63,18 @@ def _policy(*script_digests: str) -> str:
 
 
 def _figures(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     waiting: list[Section] = list(page.sections)
     while waiting:
         section = waiting.pop()
         waiting += section.children
         for block in section.blocks:
             if isinstance(block, Chart):
-                found[block.key] = block.figure
+                figures[block.key] = block.figure
             elif isinstance(block, Tree):
-                found[block.chart.key] = block.chart.figure
-                found[f"{block.chart.key}-by-generation"] = block.by_generation
-    return found
+                figures[block.chart.key] = block.chart.figure
+                figures[f"{block.chart.key}-by-generation"] = block.by_generation
+    return figures
 
 
 def _digest(text: str) -> str:

@@ -76,14 +76,14 @@ class Run:
 
     def lineage(self, candidate: Candidate) -> tuple[Candidate, ...]:
         """The candidate and all its ancestors, by slot."""
-        found: dict[int, Candidate] = {}
+        family: dict[int, Candidate] = {}
         waiting = [candidate]
         while waiting:
             current = waiting.pop()
-            if current.slot not in found:
-                found[current.slot] = current
+            if current.slot not in family:
+                family[current.slot] = current
                 waiting += self.parents(current)
-        return tuple(found[slot] for slot in sorted(found))
+        return tuple(family[slot] for slot in sorted(family))
 
 
 def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
@@ -125,17 +125,17 @@ def _traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ..
     if candidate.status == FAILED:
         return {}
     attempt = max(0, candidate.attempts - 1)
-    found = {
+    by_space = {
         space: tuple(archive.traces(candidate.slot, attempt, space).values())
         for space in candidate.space_p()
     }
-    return {space: traces for space, traces in found.items() if traces}
+    return {space: traces for space, traces in by_space.items() if traces}
 
 
 def spent_on(calls: Sequence[Call], prices: Mapping[str, Price]) -> list[Spending]:
     """What each call cost, as the run's own ledger counts."""
     ledger = Ledger(prices)
-    found = []
+    spending = []
     for call in calls:
         before = ledger.totals
         usd = ledger.release(ledger.reserve(call.request), lost_attempts=call.lost)
@@ -143,7 +143,7 @@ def spent_on(calls: Sequence[Call], prices: Mapping[str, Price]) -> list[Spendin
             paid = ledger.settle(ledger.reserve(call.request), call.answer)
             usd = None if usd is None or paid is None else usd + paid
         after = ledger.totals
-        found.append(
+        spending.append(
             Spending(
                 slot=call.slot,
                 attempt=call.attempt,
@@ -156,4 +156,4 @@ def spent_on(calls: Sequence[Call], prices: Mapping[str, Price]) -> list[Spendin
                 lost=call.lost,
             )
         )
-    return found
+    return spending

@@ -116,8 +116,8 @@ def _models(run: Run) -> str:
 
 
 def _overview(run: Run) -> Section:
-    found = steps(run)
-    blocks: list[Block] = [progress(run, found), progress_by_cost(run, found), _leaders(run)]
+    path = steps(run)
+    blocks: list[Block] = [progress(run, path), progress_by_cost(run, path), _leaders(run)]
     best = run.population.best()
     if best is not None and best.program is not None:
         blocks.append(Code(f"Program of {best.identifier}", best.program.source))
@@ -172,13 +172,13 @@ def _yield(run: Run) -> Section:
 
 
 def _behaviour(run: Run) -> Section:
-    found = map_behaviour(run.population, run.settings.parents)
-    if found is None:
+    behaviours = map_behaviour(run.population, run.settings.parents)
+    if behaviours is None:
         few = "Fewer than three candidates have been run, so there is nothing to compare yet."
         return Section("behaviour", "Behaviour", (Prose("Behaviour", (few,)),))
     blocks = (
-        behaviour_map(found),
-        novelty_chart(found),
+        behaviour_map(behaviours),
+        novelty_chart(behaviours),
         Prose("What is measured", (BEHAVIOUR,), wide=True),
     )
     return Section("behaviour", "Behaviour", blocks)

@@ -30,8 +30,8 @@ def gains(run: Run, yields: Sequence[Yield]) -> Chart:
     order = [item.name for item in yields if item.with_gain]
     traces = []
     for place, name in enumerate(reversed(order)):
-        found = [(c, gain(run, c)) for c in run.written if c.operator == name]
-        points = [(c, value) for c, value in found if value is not None]
+        gained = [(c, gain(run, c)) for c in run.written if c.operator == name]
+        points = [(c, value) for c, value in gained if value is not None]
         spread = _spread(len(points))
         tone, symbol = operator_style(name)
         traces.append(

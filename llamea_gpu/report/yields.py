@@ -41,7 +41,7 @@ def steps(run: Run) -> tuple[Step, ...]:
         tokens[item.slot] += item.tokens
         known = usd.get(item.slot, 0.0)
         usd[item.slot] = None if known is None or item.usd is None else known + item.usd
-    found = []
+    path = []
     spent, money = 0, run.priced
     paid = 0.0
     for candidate in run.written:
@@ -50,7 +50,7 @@ def steps(run: Run) -> tuple[Step, ...]:
             best = candidate
         spent += tokens[candidate.slot]
         paid += usd.get(candidate.slot, 0.0) or 0.0
-        found.append(
+        path.append(
             Step(
                 candidate=candidate,
                 best_p=best.p if best else None,
@@ -60,7 +60,7 @@ def steps(run: Run) -> tuple[Step, ...]:
                 usd=paid if money else None,
             )
         )
-    return tuple(found)
+    return tuple(path)
 
 
 def gain(run: Run, candidate: Candidate) -> float | None:
@@ -106,7 +106,7 @@ def model_yields(run: Run) -> tuple[Yield, ...]:
 def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
     new_bests = {step.candidate.slot for step in steps(run) if step.is_new_best}
     names = dict.fromkeys(key(candidate) for candidate in run.written)
-    found = []
+    yields = []
     for name in names:
         group = [c for c in run.written if key(c) == name]
         slots = {c.slot for c in group}
@@ -115,7 +115,7 @@ def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
         usd = [item.usd for item in calls if item.usd is not None]
         statuses = Counter(c.status for c in group)
         best = Population(tuple(group)).best()
-        found.append(
+        yields.append(
             Yield(
                 name=name,
                 slots=len(group),
@@ -132,13 +132,13 @@ def _yields(run: Run, key: Callable[[Candidate], str]) -> tuple[Yield, ...]:
                 usd=sum(usd) if len(usd) == len(calls) else None,
             )
         )
-    return tuple(sorted(found, key=lambda item: (-item.slots, item.name)))
+    return tuple(sorted(yields, key=lambda item: (-item.slots, item.name)))
 
 
 def failures(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
     """Failed candidates by kind, the most frequent first."""
-    found: dict[str, list[Candidate]] = {}
+    by_kind: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         if candidate.status == FAILED:
-            found.setdefault(candidate.kind or "unknown", []).append(candidate)
-    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+            by_kind.setdefault(candidate.kind or "unknown", []).append(candidate)
+    return dict(sorted(by_kind.items(), key=lambda item: (-len(item[1]), item[0])))
