@@ -1,8 +1,8 @@
 """Random search as the yardstick: how long a task lasts, and what chance reaches along the way.
 
 What it does: the published time axis and baseline for a clock that measures one configuration at a
-time (`sequential_yardstick`), and the same two ideas for a clock that works in batches
-(`batch_yardstick`), where the published formula has no meaning.
+time (`sequential_yardstick`), and the same two ideas for a clock that compiles side by side
+(`simulated_yardstick`), where the published formula has no meaning.
 
 What it does not do: keep time (`llamea_gpu.clocks`) or score (`llamea_gpu.scoring`).
 
@@ -13,26 +13,31 @@ apart, the end may move up to the evaluations that reach the optimum. The packag
 number with the optimum's *cost* (``cutoff_point(1.0)[0]``), which depends on the unit of the
 costs; here it is the number of evaluations.
 
-Batches: dividing a compilation by the number of workers, as if batches had no slowest member, gives
-a yardstick that no searcher can keep up with: random search itself scores below -10 on recordings
-in which one compilation in twenty takes sixty times the median (docs/adr/0003-batch-baseline.md).
-So random search in full batches is simulated under the task's own clock, with fixed seeds. The axis
-starts and ends when half of the runs have the published number of working configurations, but not
-before twelve batches' worth: shorter ones measure the luck of the first two. The baseline is the
-runs' own curve, made as a searcher's is (`llamea_gpu.curves`).
+Side by side: dividing a compilation by the number of workers, as if batches had no slowest member,
+gives a yardstick that no searcher can keep up with: random search itself scores below -10 on
+recordings in which one compilation in twenty takes sixty times the median
+(docs/adr/0003-batch-baseline.md). So random search is simulated under the task's own clock, with
+fixed seeds: in full batches, or, where there are none, with ``clock.parallel`` always on their way.
+The axis starts and ends when half of the runs have the published number of working configurations,
+but not before twelve batches' worth: shorter ones measure the luck of the first two. The baseline
+is the runs' own curve, made as a searcher's is (`llamea_gpu.curves`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.clocks import Clock
+from llamea_gpu.clocks import Clock, PipelinedClock
 from llamea_gpu.curves import Run, pool_runs
 from llamea_gpu.errors import TaskError
+
+if TYPE_CHECKING:
+    from llamea_gpu.spaces.recording import Recording
 
 FloatArray = NDArray[np.float64]
 
@@ -85,24 +90,21 @@ def sequential_yardstick(
     )
 
 
-def batch_yardstick(
-    time_ms: FloatArray, compile_s: FloatArray, benchmark_s: FloatArray, clock: Clock
-) -> Yardstick:
-    """Random search in full batches of ``clock.workers`` distinct configurations.
-
-    All are (M,), over all configurations; ``time_ms`` is inf where one fails.
+def simulated_yardstick(recording: Recording, clock: Clock) -> Yardstick:
+    """Random search without replacement, run under a clock that is not serial.
 
     Raises:
-        TaskError: the method is not defined for these numbers.
+        TaskError: the method is not defined for the recording.
     """
-    costs_ms = np.sort(time_ms[np.isfinite(time_ms)])
+    costs_ms = np.sort(recording.time_ms[recording.ok])
     start, end = _axis_evaluations(costs_ms)
     end = max(end, min(LEAST_BATCHES * clock.workers, costs_ms.size // 4))
-    runs = _BatchRuns(RANDOM_RUNS, clock.workers, time_ms, compile_s, benchmark_s)
+    simulated = _PipelinedRuns if isinstance(clock, PipelinedClock) else _BatchRuns
+    runs = simulated(RANDOM_RUNS, clock.workers, recording)
     start_s, end_s = (float(np.median(runs.when_worked_s(count))) for count in (start, end))
     if not end_s > start_s:
         raise TaskError(
-            f"the axis must end after it starts, but random search in batches of {clock.workers} "
+            f"the axis must end after it starts, but random search under the clock {clock.name} "
             f"has measured {start} and {end} configurations after the same {start_s} s: record "
             f"compile_s and benchmark_s with the costs"
         )
@@ -140,22 +142,15 @@ class _Frame:
 class _BatchRuns:
     """Random searches in full batches, seeds 0, 1, ...: as many at once as far as is asked about.
 
-    Every array is (runs, configurations measured). Times are those of `ParallelClock.schedule`, to
-    the last bit, at a hundredth of its price.
+    Every array is (runs, configurations measured). Times are `ParallelClock`'s, to the last
+    bit, at a hundredth of the price.
     """
 
-    def __init__(
-        self,
-        runs: int,
-        workers: int,
-        time_ms: FloatArray,
-        compile_s: FloatArray,
-        benchmark_s: FloatArray,
-    ) -> None:
-        generators = map(np.random.default_rng, range(runs))
-        self._rows = np.array([rng.permutation(time_ms.size) for rng in generators], np.int32)
+    def __init__(self, runs: int, workers: int, recording: Recording) -> None:
+        self._rows = _random_orders(runs, recording)
         self._workers = workers
-        self._time_ms, self._compile_s, self._benchmark_s = time_ms, compile_s, benchmark_s
+        self._time_ms = recording.time_ms
+        self._compile_s, self._benchmark_s = recording.compile_s, recording.benchmark_s
         self._begin_s = self._done_s = np.empty((runs, 0))
         self._worked = np.zeros(runs, np.int64)  # configurations that work, measured so far
 
@@ -193,6 +188,107 @@ class _BatchRuns:
         edges_s = np.cumsum(np.column_stack([compiled_s, self._benchmark_s[batch]]), axis=1)
         self._begin_s = np.column_stack([self._begin_s, edges_s[:, :-1]])
         self._done_s = np.column_stack([self._done_s, edges_s[:, 1:]])
+
+
+class _PipelinedRuns:
+    """Random searches that keep what a pipeline is fed with on its way; otherwise as `_BatchRuns`.
+
+    A run's configurations on their way have a place each, which the next one takes over; arrays of
+    their state are (runs, places). The timer's next, or the one it is busy with, is always the
+    first one compiled: what is submitted later is compiled later.
+    """
+
+    def __init__(self, runs: int, workers: int, recording: Recording) -> None:
+        self._orders = _random_orders(runs, recording)
+        self._recording = recording
+        self._timed = recording.timed
+        self._works = recording.ok
+        self._runs = np.arange(runs)
+        self._compiler_free_s = np.zeros((runs, workers))
+        self._timer_free_s = np.zeros(runs)
+        self._now_s = np.zeros(runs)
+        self._submitted = 0
+        places = min(PipelinedClock(workers).parallel, recording.time_ms.size)
+        self._row = np.zeros((runs, places), np.int32)
+        self._order = np.zeros((runs, places), np.int32)
+        self._compiled_s = np.zeros((runs, places))
+        for place in range(places):
+            self._submit(np.full(runs, place))
+        self._done_rows: list[NDArray[np.int32]] = []  # of all runs, one by one
+        self._done_s: list[FloatArray] = []
+        self._worked = np.zeros(runs, np.int64)
+
+    def when_worked_s(self, count: int) -> FloatArray:
+        """When ``count`` configurations that work have been measured, (runs,); 0 of none."""
+        if not count:
+            return np.zeros(self._runs.size)
+        while np.min(self._worked) < count:
+            self._measure_next()
+        worked = np.cumsum(self._works[np.array(self._done_rows)], axis=0, dtype=np.int32)
+        when_s: FloatArray = np.array(self._done_s)[np.argmax(worked == count, axis=0), self._runs]
+        return when_s
+
+    def until(self, budget_s: float) -> list[Run]:
+        """What is done before ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
+        while len(self._done_s) < self._orders.shape[1] and np.any(self._now_s < budget_s):
+            self._measure_next()
+        done_s, rows = np.array(self._done_s).T, np.array(self._done_rows).T
+        measured = np.count_nonzero(done_s < budget_s, axis=1)
+        return [
+            Run(done_s[run, :count], self._recording.time_ms[rows[run, :count]])
+            for run, count in enumerate(measured)
+        ]
+
+    def _measure_next(self) -> None:
+        """In every run, time passes until one more is done, and the next takes its place."""
+        timed = self._timed[self._row]
+        failing, failed_s = self._first(~timed)
+        timing, compiled_s = self._first(timed)
+        timed_s = (
+            np.maximum(compiled_s, self._timer_free_s)
+            + self._recording.benchmark_s[self._row[self._runs, timing]]
+        )
+        fails = failed_s < timed_s
+        fails |= (failed_s == timed_s) & (
+            self._order[self._runs, failing] < self._order[self._runs, timing]
+        )
+        self._now_s = np.where(fails, failed_s, timed_s)
+        self._timer_free_s = np.where(fails, self._timer_free_s, timed_s)
+        place = np.where(fails, failing, timing)
+        rows = self._row[self._runs, place]
+        self._done_rows.append(rows)
+        self._done_s.append(self._now_s)
+        self._worked += self._works[rows]
+        self._submit(place)
+
+    def _first(self, among: NDArray[np.bool_]) -> tuple[NDArray[np.intp], FloatArray]:
+        """Of each run the place compiled first, and when; inf where there is none ``among``."""
+        compiled_s = np.where(among, self._compiled_s, np.inf)
+        first_s = np.min(compiled_s, axis=1)
+        ties = np.where(compiled_s == first_s[:, None], self._order, np.iinfo(np.int32).max)
+        return np.argmin(ties, axis=1), first_s
+
+    def _submit(self, place: NDArray[np.intp]) -> None:
+        """The next of each run's order, in that place; never done when there is none."""
+        if self._submitted == self._orders.shape[1]:
+            self._compiled_s[self._runs, place] = np.inf
+            return
+        rows = self._orders[:, self._submitted]
+        compiler = np.argmin(self._compiler_free_s, axis=1)
+        begin_s = np.maximum(self._now_s, self._compiler_free_s[self._runs, compiler])
+        compiled_s = begin_s + self._recording.compile_s[rows]
+        self._compiler_free_s[self._runs, compiler] = compiled_s
+        self._row[self._runs, place] = rows
+        self._order[self._runs, place] = self._submitted
+        self._compiled_s[self._runs, place] = compiled_s
+        self._submitted += 1
+
+
+def _random_orders(runs: int, recording: Recording) -> NDArray[np.int32]:
+    """Rows in the order in which each run measures them, (runs, N): seeds 0, 1, ..."""
+    size = recording.time_ms.size
+    generators = map(np.random.default_rng, range(runs))
+    return np.array([rng.permutation(size) for rng in generators], np.int32)
 
 
 def cutoff_evaluations(costs_ms: FloatArray, share: float) -> int:

@@ -26,9 +26,9 @@ Ours, and why:
 - A run in which nothing worked before the window ends counts as having reached the median cost,
   about what one random draw is expected to give: the published baseline, too, starts from one
   draw. The package fails.
-- Under a clock that works in batches P_t is at least -1. Without a bound it is -20 where random
-  search is nearly at the optimum while a searcher waits for a large first batch: that wait alone
-  would decide its score.
+- Under a clock that compiles side by side P_t is at least -1. Without a bound it is -20 where
+  random search is nearly at the optimum while a searcher waits for a large first batch: that wait
+  alone would decide its score.
 - The package's runner stores at most twice the mean number of evaluations of a run; here nothing
   is cut off.
 """
@@ -51,7 +51,7 @@ from llamea_gpu.tasks import Task, Trace
 
 FloatArray = NDArray[np.float64]
 
-# The least P_t under a clock that works in batches; see docs/adr/0003-batch-baseline.md.
+# The least P_t under a clock that compiles side by side; see docs/adr/0003-batch-baseline.md.
 BATCH_FLOOR = -1.0
 _COLUMNS = ("run", "elapsed_s", "cost")
 _RESAMPLED_TIMES = 4_000
@@ -203,7 +203,7 @@ def _performance(task: Task, ranks: FloatArray) -> FloatArray:
     """P_t of rank curves, (..., 1000)."""
     reached_ms = task.costs_ms[np.rint(ranks).astype(np.int64)]
     performance: FloatArray = (reached_ms - task.baseline_ms) / (task.optimum_ms - task.baseline_ms)
-    return np.maximum(performance, BATCH_FLOOR) if task.clock.workers > 1 else performance
+    return performance if task.clock.serial else np.maximum(performance, BATCH_FLOOR)
 
 
 def _check_costs(task: Task, trace: ExternalTrace) -> None:

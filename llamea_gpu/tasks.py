@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 
 from llamea_gpu.baseline import (
     AXIS_POINTS,
-    batch_yardstick,
     cutoff_evaluations,
     sequential_yardstick,
+    simulated_yardstick,
 )
 from llamea_gpu.clocks import (
     Clock,
     ParallelClock,
+    PipelinedClock,
     SequentialClock,
+    Visit,
     default_clock,
     make_clock,
 )
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AXIS_POINTS",
+    "MAX_PENDING",
     "OUTCOMES",
     "Clock",
     "Evaluator",
     "ParallelClock",
+    "PipelinedClock",
     "SequentialClock",
     "Task",
     "Trace",
@@ -56,6 +60,9 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+
+# Configurations that may be on their way at a time, each repetition counted.
+MAX_PENDING = 1 << 16
 
 # A fault of the searcher: it raised, its process died or meddled, or it passed a limit.
 FAULTS = ("timeout", "memory", "error", "crashed", "protocol")
@@ -114,10 +121,10 @@ class Task:
             raise TaskError(f"{name}: a task needs at least 2 valid costs, but got {costs_ms.size}")
         compile_s, benchmark_s = recording.compile_s, recording.benchmark_s
         try:
-            if clock.workers == 1:
+            if clock.serial:
                 found = sequential_yardstick(costs_ms, compile_s + benchmark_s, valid)
             else:
-                found = batch_yardstick(recording.time_ms, compile_s, benchmark_s, clock)
+                found = simulated_yardstick(recording, clock)
         except TaskError as error:
             raise TaskError(f"{name}: {error}") from error
         return cls(
@@ -151,10 +158,12 @@ class Trace:
 
     ``rows`` (n,) int32 are rows of the space, ``elapsed_s`` (n,) when each was done by the clock,
     ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of `OUTCOMES`. ``asks`` counts
-    the configurations that were answered, ``revisits`` those of them answered from memory.
+    the configurations that were answered, ``revisits`` those of them that were known or already on
+    their way.
     ``ended_s`` is the clock's time at the end, which may lie after the last visit; it is not
-    stored, and 0 where it is not known. ``batch`` (n,) int32 numbers the requests: visits with the
-    same number were asked for together. It is None in traces that were stored without it.
+    stored, and 0 where it is not known. ``batch`` (n,) int32 numbers the answers: visits with the
+    same number, such as those of one call, were done before the searcher heard of any of them. It
+    is None in traces that were stored without it.
     """
 
     rows: NDArray[np.int32]
@@ -206,8 +215,10 @@ class Trace:
 class Evaluator:
     """The host's side of one run: answers costs, and owns memory, budget, clock and trace.
 
-    A first visit that begins before the budget's end is charged and recorded whole (Kernel Tuner's
-    rule); revisits are free and answered from memory, and a duplicate in a batch is one.
+    A first visit that lies within the budget by the clock's rule is charged and recorded whole;
+    revisits are free and answered from memory, and a duplicate in a batch, or of what is on its
+    way, is one. What is done before the budget's end is recorded whether or not it was waited for;
+    what is on its way when the run ends, however it ends, is dropped.
 
     With ``start``, a trace of the same task, it goes on where and when that one ended.
     """
@@ -221,18 +232,23 @@ class Evaluator:
     ) -> None:
         recording = task.recording
         self._clock = task.clock
+        self._timeline = task.clock.timeline()
         self._budget_s = task.budget_s
         self._time_ms = recording.time_ms
         self._status = recording.status
         self._compile_s = recording.compile_s
         self._benchmark_s = recording.benchmark_s
+        self._timed = recording.timed
         self._max_idle_asks = max_idle_asks
         self._charge_cpu = charge_cpu
         self._seen = bytearray(len(recording.time_ms))
         self._rows: list[int] = []
         self._batch: list[int] = []
+        self._next_batch = 0
         self._finished_s: list[float] = []
-        self._now_s = 0.0
+        self._underway: dict[int, int] = {}  # submitted rows, and how often each
+        self._answers: list[int] = []  # rows for the next wait
+        self._pending = 0
         self._revisits = 0
         self._idle_asks = 0
         if start is not None:
@@ -241,49 +257,92 @@ class Evaluator:
     @property
     def now_s(self) -> float:
         """The time by the clock."""
-        return self._now_s
+        return self._timeline.now_s
 
     @property
     def parallel(self) -> int:
-        """How many configurations compile side by side."""
-        return self._clock.workers
+        """How many configurations are worth having on their way."""
+        return self._clock.parallel
+
+    @property
+    def pending(self) -> int:
+        """How many answers waits still owe."""
+        return self._pending
 
     @property
     def spent(self) -> float:
         """Share of the budget used, 0 to 1."""
-        return min(self._now_s / self._budget_s, 1.0)
+        return min(self._timeline.now_s / self._budget_s, 1.0)
 
     @property
     def exhausted(self) -> bool:
         """Whether a first visit would end the run."""
-        return self._now_s >= self._budget_s
+        return self._timeline.now_s >= self._budget_s
 
     def ask(self, rows: NDArray[Any]) -> FloatArray:
         """Costs in ms of ``rows``, (n,) rows of the space; inf where the configuration fails.
+
+        What was submitted before goes first, and is answered by later waits.
 
         Raises:
             BudgetExhausted: a first visit was asked for and the budget is, or came to be, used up.
             Stalled: too many asks in a row brought nothing new.
             ValueError: a row lies outside the space.
         """
-        wanted: list[int] = rows.tolist()
-        seen = self._seen
-        if wanted and not (min(wanted) >= 0 and max(wanted) < len(seen)):
-            raise ValueError(
-                f"rows must lie in 0..{len(seen) - 1}, but got {min(wanted)}..{max(wanted)}"
-            )
-        fresh = [row for row in dict.fromkeys(wanted) if not seen[row]]
-        if fresh:
-            self._measure(fresh)
-            self._idle_asks = 0
-        else:
-            self._idle_asks += max(len(wanted), 1)
-            if self._idle_asks > self._max_idle_asks:
-                self._idle_asks = 0  # of a hybrid, the next searcher begins with revisits
-                raise Stalled(f"no new visit in {self._max_idle_asks} asks")
-        self._revisits += len(wanted) - len(fresh)
+        wanted = self._checked(rows)
+        missing, repeats = self._begin(wanted)
+        least = 1 if self._underway else len(missing)
+        while not all(map(self._seen.__getitem__, missing)):
+            self._advance(least)
+        self._revisits += repeats
+        self._next_batch = self._batch[-1] + 1 if self._batch else 0
         costs_ms: FloatArray = self._time_ms[rows]
         return costs_ms
+
+    def submit(self, rows: NDArray[Any]) -> None:
+        """Queue ``rows``, (n,) rows of the space. Each is answered once, by `wait`.
+
+        Raises:
+            BudgetExhausted: one of them is not known yet, and the budget is used up.
+            Stalled: as for `ask`.
+            ValueError: a row lies outside the space, or more than `MAX_PENDING` would be on their
+                way. Nothing is queued.
+        """
+        wanted = self._checked(rows)
+        if self._pending + len(wanted) > MAX_PENDING:
+            raise ValueError(
+                f"at most {MAX_PENDING} configurations may be on their way, but got {len(wanted)} "
+                f"more to {self._pending}"
+            )
+        _, repeats = self._begin(wanted)
+        self._revisits += repeats
+        self._pending += len(wanted)
+        for row in wanted:
+            if self._seen[row]:
+                self._answers.append(row)
+            else:
+                self._underway[row] = self._underway.get(row, 0) + 1
+
+    def wait(self) -> tuple[NDArray[np.int32], FloatArray]:
+        """Rows that were submitted, in the order in which they were done, and their costs in ms.
+
+        What is known by now, if anything is; else time passes until something is. Empty when
+        nothing is pending.
+
+        Raises:
+            BudgetExhausted: the budget ends before anything more is done.
+            Stalled: nothing was pending, too often.
+        """
+        if not self._pending:
+            self._idle(1)
+        while self._pending and not self._answers:
+            self._advance()
+        rows = np.array(self._answers, dtype=np.int32)
+        self._answers.clear()
+        self._pending -= rows.size
+        self._next_batch = self._batch[-1] + 1 if self._batch else 0
+        costs_ms: FloatArray = self._time_ms[rows]
+        return rows, costs_ms
 
     def failure(self, row: int) -> str | None:
         """The status of a visited row that failed, such as ``"compile_error"``; else None."""
@@ -295,11 +354,11 @@ class Evaluator:
     def charge(self, cpu_s: float) -> None:
         """Adds the searcher's own CPU seconds to the clock, when the run charges them."""
         if self._charge_cpu:
-            self._now_s += cpu_s
+            self.wait_until(self._timeline.now_s + cpu_s)
 
     def wait_until(self, moment_s: float) -> None:
-        """Lets the clock run to ``moment_s`` with nothing measured; never back."""
-        self._now_s = max(self._now_s, moment_s)
+        """Lets the clock run to ``moment_s``, never back; what is done meanwhile is recorded."""
+        self._record(self._timeline.advance(moment_s))
 
     def trace(
         self, *, outcome: str, seed: int, cpu_s: float | None = None, error: str | None = None
@@ -316,7 +375,7 @@ class Evaluator:
             seed=seed,
             cpu_s=cpu_s,
             error=error,
-            ended_s=self._now_s,
+            ended_s=self._timeline.now_s,
             batch=np.array(self._batch, dtype=np.int32),
         )
 
@@ -329,25 +388,58 @@ class Evaluator:
             raise TaskError("a run must go on from a trace that has its batches, but got none")
         self._rows = rows.tolist()
         self._batch = start.batch.tolist()
+        self._next_batch = max(self._batch, default=-1) + 1
         self._finished_s = start.elapsed_s.tolist()
-        self._now_s = max([*self._finished_s, start.ended_s])
+        self._timeline.advance(max([*self._finished_s, start.ended_s]))
         self._revisits = start.revisits
         for row in self._rows:
             self._seen[row] = True
 
-    def _measure(self, fresh: list[int]) -> None:
-        if self._now_s >= self._budget_s:
+    def _checked(self, rows: NDArray[Any]) -> list[int]:
+        wanted: list[int] = rows.tolist()
+        if wanted and not (min(wanted) >= 0 and max(wanted) < len(self._seen)):
+            raise ValueError(
+                f"rows must lie in 0..{len(self._seen) - 1}, but got {min(wanted)}..{max(wanted)}"
+            )
+        return wanted
+
+    def _begin(self, wanted: list[int]) -> tuple[list[int], int]:
+        """Send first visits on their way: the rows not known yet, and how many were no such."""
+        missing = [row for row in dict.fromkeys(wanted) if not self._seen[row]]
+        fresh = [row for row in missing if row not in self._underway] if self._underway else missing
+        if not missing:
+            self._idle(max(len(wanted), 1))
+        elif self.exhausted:
             raise BudgetExhausted
-        compile_s = [self._compile_s.item(row) for row in fresh]
-        benchmark_s = [self._benchmark_s.item(row) for row in fresh]
-        schedule = self._clock.schedule(self._now_s, compile_s, benchmark_s)
-        batch = self._batch[-1] + 1 if self._batch else 0
-        for row, (begin_s, finish_s) in zip(fresh, schedule, strict=True):
-            if begin_s >= self._budget_s:
-                self._now_s = begin_s
-                raise BudgetExhausted
-            self._now_s = finish_s
+        self._timeline.submit(
+            (row, self._compile_s.item(row), self._benchmark_s.item(row), self._timed.item(row))
+            for row in fresh
+        )
+        return missing, len(wanted) - len(fresh)
+
+    def _idle(self, asks: int) -> None:
+        self._idle_asks += asks
+        if self._idle_asks > self._max_idle_asks:
+            self._idle_asks = 0  # of a hybrid, the next searcher begins with revisits
+            raise Stalled(f"no new visit in {self._max_idle_asks} asks")
+
+    def _advance(self, least: int = 1) -> None:
+        """Let time pass until ``least`` more visits are done."""
+        if self.exhausted:
+            raise BudgetExhausted
+        self._record(self._timeline.wait(least))
+
+    def _record(self, visits: list[Visit]) -> None:
+        if visits:
+            self._idle_asks = 0
+        for row, decisive_s, done_s in visits:
+            if decisive_s >= self._budget_s:  # the rest of what is on its way is lost
+                self._timeline = self._clock.timeline()
+                self._timeline.advance(decisive_s)
+                return
             self._seen[row] = True
             self._rows.append(row)
-            self._batch.append(batch)
-            self._finished_s.append(finish_s)
+            self._batch.append(self._next_batch)
+            self._finished_s.append(done_s)
+            if row in self._underway:
+                self._answers += [row] * self._underway.pop(row)

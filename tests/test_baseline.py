@@ -1,15 +1,16 @@
-"""Random search is what P = 0 means, under either clock, and how long an axis of batches is."""
+"""Random search is what P = 0 means, under every clock, and how long an axis of batches is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 from support.recordings import small_recording
 
-from llamea_gpu.baseline import _BatchRuns
-from llamea_gpu.clocks import ParallelClock, SequentialClock
+from llamea_gpu.baseline import _BatchRuns, _PipelinedRuns
+from llamea_gpu.clocks import ParallelClock, PipelinedClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.scoring import score_space
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
@@ -51,12 +52,58 @@ def test_runs_of_the_baseline_are_what_the_evaluator_records() -> None:
     """The simulated runs and scored ones differ in their random numbers alone."""
     recording = load_space("layer_norm-4096x8192")
     task = Task.build(recording)
-    times = (recording.time_ms, recording.compile_s, recording.benchmark_s)
-    runs = _BatchRuns(5, task.clock.workers, *times).until(task.budget_s)
+    runs = _BatchRuns(5, task.clock.workers, recording).until(task.budget_s)
     for seed, simulated in enumerate(runs):
         recorded = random_search(task, seed)
         assert simulated.elapsed_s.tolist() == recorded.elapsed_s.tolist()
         assert simulated.cost_ms.tolist() == recorded.cost_ms.tolist()
+
+
+def always_on_its_way(task: Task, seed: int) -> Trace:
+    """Random search as a pipeline wants it."""
+    evaluator = Evaluator(task)
+    rows = iter(np.random.default_rng(seed).permutation(task.recording.space.size))
+    outcome = "finished"
+    try:
+        while room := evaluator.parallel - evaluator.pending:
+            evaluator.submit(np.fromiter(islice(rows, room), np.int64))
+            evaluator.wait()
+    except BudgetExhausted:
+        outcome = "budget"
+    return evaluator.trace(outcome=outcome, seed=seed)
+
+
+@pytest.mark.parametrize("space", ["layer_norm-4096x8192", "attention-4x16x4096x128"])
+@pytest.mark.parametrize("workers", [1, 16])
+def test_runs_of_the_pipelined_baseline_are_what_the_evaluator_records(
+    space: str, workers: int
+) -> None:
+    recording = load_space(space)
+    task = replace(Task.build(recording, PipelinedClock(16)), clock=PipelinedClock(workers))
+    runs = _PipelinedRuns(5, workers, recording).until(task.budget_s)
+    for seed, simulated in enumerate(runs):
+        recorded = always_on_its_way(task, seed)
+        assert simulated.elapsed_s.tolist() == recorded.elapsed_s.tolist()
+        assert simulated.cost_ms.tolist() == recorded.cost_ms.tolist()
+
+
+def test_simulated_pipelines_measure_everything_once() -> None:
+    recording = small_recording()
+    count = int(np.count_nonzero(recording.ok))
+    runs = _PipelinedRuns(3, 4, recording)
+    assert np.all(runs.when_worked_s(count) > runs.when_worked_s(count - 1))
+    for run in runs.until(np.inf):
+        assert sorted(run.cost_ms.tolist()) == sorted(recording.time_ms.tolist())
+        assert np.all(np.diff(run.elapsed_s) >= 0)
+
+
+@pytest.mark.parametrize("space", ["layer_norm-4096x8192", "attention-4x16x4096x128"])
+def test_random_search_in_a_full_pipeline_scores_zero(space: str) -> None:
+    task = Task.build(load_space(space), PipelinedClock(16))
+    score = score_space(task, [always_on_its_way(task, seed) for seed in range(10_000, 10_150)])
+    assert abs(score.p) < 3 * score.standard_error
+    waiting = score_space(task, [random_search(task, seed) for seed in range(10_000, 10_050)])
+    assert waiting.p < score.p - 0.2  # for its batches, while compilers and timer rest
 
 
 def test_an_axis_of_batches_is_twelve_batches_long() -> None:

@@ -13,8 +13,12 @@ from support.recordings import small_recording
 
 from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.tasks import (
+    MAX_PENDING,
     OUTCOMES,
+    Clock,
     Evaluator,
+    ParallelClock,
+    PipelinedClock,
     SequentialClock,
     Task,
     Trace,
@@ -275,6 +279,180 @@ def test_batches_are_numbered_like_visits(batch: list[int]) -> None:
     times = np.arange(3.0)
     with pytest.raises(TaskError, match="number of its batch"):
         Trace(times.astype(np.int32), times, times, "budget", 3, 0, 0, batch=np.array(batch))
+
+
+def pipelined(
+    *, compile_s: float | list[float], benchmark_s: float | list[float], budget_s: float, w: int = 2
+) -> Evaluator:
+    recording = line_recording(TWENTY_ONE, compile_s=compile_s, benchmark_s=benchmark_s)
+    task = replace(Task.build(line_recording(TWENTY_ONE)), recording=recording, budget_s=budget_s)
+    return Evaluator(replace(task, clock=PipelinedClock(w)))
+
+
+def submit(evaluator: Evaluator, *rows: int) -> None:
+    evaluator.submit(np.array(rows, dtype=np.int64))
+
+
+def answers(evaluator: Evaluator) -> list[tuple[int, float]]:
+    rows, costs_ms = evaluator.wait()
+    return list(zip(rows.tolist(), costs_ms.tolist(), strict=True))
+
+
+def test_what_is_submitted_comes_as_it_is_done() -> None:
+    evaluator = pipelined(compile_s=[3.0, *[1.0] * 20], benchmark_s=0.5, budget_s=100.0)
+    submit(evaluator, 0, 1, 2)
+    assert (evaluator.pending, evaluator.now_s, evaluator.spent) == (3, 0.0, 0.0)
+    assert [answers(evaluator) for _ in range(3)] == [[(1, 20.0)], [(2, 19.0)], [(0, 21.0)]]
+    assert (evaluator.pending, evaluator.now_s) == (0, 3.5)
+    trace = evaluator.trace(outcome="finished", seed=0)
+    assert (trace.rows.tolist(), trace.elapsed_s.tolist()) == ([1, 2, 0], [1.5, 2.5, 3.5])
+    assert trace.batch is not None
+    assert trace.batch.tolist() == [0, 1, 2]
+
+
+def test_every_submission_is_answered_once_and_repeated_ones_together() -> None:
+    evaluator = pipelined(compile_s=1.0, benchmark_s=0.5, budget_s=100.0)
+    submit(evaluator, 4, 4, 5)
+    submit(evaluator, 4)
+    assert evaluator.pending == 4
+    assert answers(evaluator) == [(4, 17.0)] * 3
+    submit(evaluator, 4)  # known: the next wait says so before anything else is done
+    assert answers(evaluator) == [(4, 17.0)]
+    assert evaluator.now_s == 1.5
+    assert answers(evaluator) == [(5, 16.0)]
+    assert answers(evaluator) == []
+    trace = evaluator.trace(outcome="finished", seed=0)
+    assert (trace.asks, trace.revisits) == (5, 3)
+
+
+def test_a_call_waits_for_its_own_and_leaves_the_rest_to_later_waits() -> None:
+    evaluator = pipelined(compile_s=[1.0, 9.0, *[1.0] * 19], benchmark_s=0.5, budget_s=100.0)
+    submit(evaluator, 0, 1)
+    assert ask(evaluator, 2, 0) == [19.0, 21.0]  # 0 had been submitted, and goes first
+    assert evaluator.now_s == 2.5
+    assert evaluator.pending == 2
+    assert answers(evaluator) == [(0, 21.0)]
+    assert evaluator.now_s == 2.5
+    assert answers(evaluator) == [(1, 20.0)]
+
+
+def test_of_a_flood_that_counts_which_is_done_in_time() -> None:
+    evaluator = pipelined(compile_s=1.0, benchmark_s=1.0, budget_s=4.0)
+    submit(evaluator, *range(21))
+    assert [answers(evaluator) for _ in range(2)] == [[(0, 21.0)], [(1, 20.0)]]
+    with pytest.raises(BudgetExhausted):  # the third is done at 4 s: not before the end
+        evaluator.wait()
+    assert evaluator.spent == 1.0
+    trace = evaluator.trace(outcome="budget", seed=0)
+    assert trace.elapsed_s.tolist() == [2.0, 3.0]
+    assert trace.ended_s >= 4.0
+    for _ in range(2):
+        with pytest.raises(BudgetExhausted):
+            evaluator.wait()
+    with pytest.raises(BudgetExhausted):
+        submit(evaluator, 20)
+
+
+def test_known_ones_are_answered_after_the_budget() -> None:
+    evaluator = Evaluator(Task.build(line_recording(TWENTY_ONE)))
+    with pytest.raises(BudgetExhausted):
+        ask(evaluator, *range(21))
+    submit(evaluator, 0, 7)
+    assert answers(evaluator) == [(0, 21.0), (7, 14.0)]
+    assert answers(evaluator) == []
+
+
+def test_what_is_done_before_the_end_counts_without_a_wait() -> None:
+    evaluator = pipelined(compile_s=1.0, benchmark_s=1.0, budget_s=100.0, w=3)
+    submit(evaluator, 0, 1, 2)
+    evaluator.wait_until(3.5)  # 0 at 2 s, 1 at 3 s
+    assert evaluator.trace(outcome="finished", seed=0).rows.tolist() == [0, 1]
+    assert answers(evaluator) == [(0, 21.0), (1, 20.0)]
+
+
+def test_own_time_passes_while_a_pipeline_works() -> None:
+    task = Task.build(line_recording(TWENTY_ONE, compile_s=1.0, benchmark_s=1.0), PipelinedClock(1))
+    evaluator = Evaluator(replace(task, budget_s=100.0), charge_cpu=True)
+    submit(evaluator, 0)
+    evaluator.charge(1.5)
+    assert answers(evaluator) == [(0, 21.0)]
+    assert evaluator.now_s == 2.0
+
+
+def test_a_failed_compilation_leaves_the_timer_to_others() -> None:
+    recording = line_recording([*TWENTY_ONE, INF], compile_s=1.0, benchmark_s=1.0)
+    task = replace(Task.build(recording, PipelinedClock(2)), budget_s=100.0)
+    evaluator = Evaluator(task)
+    submit(evaluator, 21, 0)
+    assert answers(evaluator) == [(21, INF)]
+    assert evaluator.now_s == 1.0
+    assert answers(evaluator) == [(0, 21.0)]
+    assert evaluator.now_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("clock", "rows", "now_s"),
+    [(SequentialClock(), [[3], [1], [2]], 1.0), (ParallelClock(2), [[3, 1, 2]], 2.25)],
+)
+def test_older_clocks_measure_at_a_wait(clock: Clock, rows: list[list[int]], now_s: float) -> None:
+    evaluator = Evaluator(replace(Task.build(line_recording(TWENTY_ONE), clock), budget_s=100.0))
+    submit(evaluator, 3)
+    submit(evaluator, 1, 2)
+    assert evaluator.now_s == 0.0
+    found = [[row for row, _ in answers(evaluator)]]
+    assert evaluator.now_s == now_s
+    while evaluator.pending:
+        found.append([row for row, _ in answers(evaluator)])
+    assert found == rows
+
+
+def test_submit_and_wait_are_a_call_under_older_clocks() -> None:
+    order = np.random.default_rng(3).permutation(120)
+    for clock in (SequentialClock(), ParallelClock(8)):
+        called, waited = (Evaluator(Task.build(small_recording(), clock)) for _ in range(2))
+        with contextlib.suppress(BudgetExhausted):
+            for start in range(0, 120, 7):
+                called.ask(order[start : start + 7])
+        with contextlib.suppress(BudgetExhausted):
+            for start in range(0, 120, 7):
+                waited.submit(order[start : start + 7])
+                while waited.pending:
+                    waited.wait()
+        assert called.exhausted
+        one, other = (e.trace(outcome="budget", seed=0) for e in (called, waited))
+        assert one.rows.tolist() == other.rows.tolist()
+        assert one.elapsed_s.tolist() == other.elapsed_s.tolist()
+
+
+def test_too_many_on_their_way_are_refused() -> None:
+    evaluator = pipelined(compile_s=1.0, benchmark_s=1.0, budget_s=1e9)
+    half = np.zeros(MAX_PENDING // 2, dtype=np.int64)
+    evaluator.submit(half)
+    evaluator.submit(half)
+    with pytest.raises(ValueError, match=f"at most {MAX_PENDING} configurations"):
+        submit(evaluator, 1)
+    assert len(answers(evaluator)) == MAX_PENDING
+    submit(evaluator, 1)
+    assert answers(evaluator) == [(1, 20.0)]
+
+
+def test_waiting_for_nothing_and_submitting_what_is_known_stall() -> None:
+    evaluator = Evaluator(Task.build(line_recording(TWENTY_ONE)), max_idle_asks=10)
+    submit(evaluator, 0)
+    assert answers(evaluator) == [(0, 21.0)]
+    for _ in range(5):
+        submit(evaluator, 0)
+        assert answers(evaluator) == [(0, 21.0)]
+        assert answers(evaluator) == []
+    with pytest.raises(Stalled):
+        evaluator.wait()
+
+
+def test_an_invalid_row_queues_nothing() -> None:
+    evaluator = pipelined(compile_s=1.0, benchmark_s=1.0, budget_s=10.0)
+    with pytest.raises(ValueError, match=r"rows must lie in 0\.\.20"):
+        submit(evaluator, 0, 21)
+    assert (evaluator.pending, answers(evaluator)) == (0, [])
 
 
 def test_an_empty_trace_has_no_best() -> None:

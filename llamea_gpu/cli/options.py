@@ -23,7 +23,9 @@ SpacesPath = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Clock = Annotated[
     str,
-    typer.Option(help="'sequential' or 'parallel(W)'; default: the recording's own."),
+    typer.Option(
+        help="'sequential', 'parallel(W)' or 'pipelined(W)'; default: the recording's own."
+    ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs side by side; default: all cores.")]
 Unsafe = Annotated[

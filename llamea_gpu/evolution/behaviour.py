@@ -174,7 +174,7 @@ def batch_numbers(task: Task, trace: Trace) -> NDArray[np.int32]:
     The sequential clock measures one after the other, whatever was asked for together: each visit
     is a batch of its own, as it is where the trace does not have its batches.
     """
-    if task.clock.workers == 1 or trace.batch is None:
+    if task.clock.serial or trace.batch is None:
         return np.arange(len(trace.rows), dtype=np.int32)
     return trace.batch
 

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.evolution.behaviour import batch_numbers
 from llamea_gpu.prompting.feedback import names
 from llamea_gpu.prompting.filters import count, one_line, percent
@@ -102,6 +103,12 @@ class _Observed:
     def name(self) -> str:
         return self.task.name
 
+    @property
+    def waits_for_batches(self) -> bool:
+        """Whether the clock measures a batch as a whole, so that its size and slowest matter."""
+        clock = self.task.clock
+        return isinstance(clock, ParallelClock) and clock.workers > 1
+
     @cached_property
     def loss(self) -> FloatArray:
         """1 - P at each point of the axis."""
@@ -126,7 +133,7 @@ class _Observed:
     def loss_at(self, best_ms: float | FloatArray) -> FloatArray:
         """1 - P at each point of the axis, for the best cost there."""
         task = self.task
-        most = 1.0 - BATCH_FLOOR if task.clock.workers > 1 else math.inf
+        most = math.inf if task.clock.serial else 1.0 - BATCH_FLOOR
         return np.minimum(most, (best_ms - task.optimum_ms) / (task.baseline_ms - task.optimum_ms))
 
 
@@ -151,7 +158,7 @@ def _first_batch(here: _Observed) -> Finding | None:
         ends_s.append(trace.elapsed_s[batches[0].last - 1] if batches else budget_s)
         sizes.append(batches[0].last if batches else 0)
     end_s = float(np.median(ends_s))
-    if end_s / budget_s <= _LONG_FIRST_BATCH or here.task.clock.workers == 1:
+    if end_s / budget_s <= _LONG_FIRST_BATCH or not here.waits_for_batches:
         return None
     nothing = sum(not batches for batches in here.batches)
     text = (
@@ -176,7 +183,7 @@ def _late_improvement(here: _Observed) -> Finding | None:
         better = np.flatnonzero(trace.cost_ms[last:] < best_ms)
         ends_s.append(float(trace.elapsed_s[last - 1]))
         betters_s.append(float(trace.elapsed_s[last + better[0]]) if better.size else task.budget_s)
-    if task.clock.workers == 1 or 2 * len(betters_s) < len(here.traces):
+    if not here.waits_for_batches or 2 * len(betters_s) < len(here.traces):
         return None
     end_s, better_s = float(np.median(ends_s)), float(np.median(betters_s))
     if better_s / task.budget_s <= _LATE_IMPROVEMENT:
@@ -203,7 +210,7 @@ def _slow_start(here: _Observed) -> Finding | None:
 def _held_up(here: _Observed) -> Finding | None:
     """The slowest compilation of a batch, beside what the others would have taken without it."""
     clock, compile_s = here.task.clock, here.task.recording.compile_s
-    if clock.workers == 1:
+    if not (here.waits_for_batches and isinstance(clock, ParallelClock)):
         return None
     spared_s = total_s = 0.0
     for trace, batches in zip(here.traces, here.batches, strict=True):
@@ -212,7 +219,7 @@ def _held_up(here: _Observed) -> Finding | None:
             total_s += float(trace.elapsed_s[batch.last - 1]) - batch.asked_s
             if len(times_s) > 1:
                 others = times_s[:-1]
-                without_s = clock.schedule(0.0, others, [0.0] * len(others))[0][0]
+                without_s = clock.makespan_s(others)
                 spared_s += max(0.0, batch.compiled_s - batch.asked_s - without_s)
     if not total_s or spared_s / total_s <= _HELD_UP:
         return None
@@ -359,7 +366,7 @@ def _small_batches(here: _Observed) -> Finding | None:
     sizes = [b.last - b.first for batches in here.batches for b in batches[:-1]]
     visits = float(np.mean([trace.rows.size for trace in here.traces]))
     usual = here.task.budget_evaluations
-    small = workers > 1 and sizes and float(np.mean(sizes)) < _SMALL_BATCH * workers
+    small = here.waits_for_batches and sizes and float(np.mean(sizes)) < _SMALL_BATCH * workers
     if not small or visits >= usual / 2:
         return None
     text = (

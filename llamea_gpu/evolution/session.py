@@ -102,7 +102,7 @@ def build_problem(settings: EvolutionSettings) -> Problem:
             features=compute_features(task.recording),
             clock=task.clock.name,
             budget_evaluations=task.budget_evaluations,
-            parallel=task.clock.workers,
+            parallel=task.clock.parallel,
         )
         for task in tasks
     )

@@ -35,7 +35,7 @@ class SpaceFacts:
 
     Attributes:
         features: what was computed from the recording.
-        clock: the task's clock, "sequential" or "parallel(w)".
+        clock: the task's clock, "sequential", "parallel(w)" or "pipelined(w)".
         budget_evaluations: first visits that fit into the budget, about.
         parallel: what ``evaluate.parallel`` says; 1 with the sequential clock.
     """

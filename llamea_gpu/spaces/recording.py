@@ -160,6 +160,13 @@ class Recording:
         return ok
 
     @property
+    def timed(self) -> npt.NDArray[np.bool_]:
+        """(N,) whether the configuration got as far as being timed."""
+        not_compiled = self.status == STATUSES.index("compile_error")
+        timed: npt.NDArray[np.bool_] = self.ok | ((self.benchmark_s > 0) & ~not_compiled)
+        return timed
+
+    @property
     def evaluation_s(self) -> npt.NDArray[np.float64]:
         """(N,) seconds that one evaluation takes on its own: compile plus benchmark."""
         return self.compile_s + self.benchmark_s
