@@ -8,7 +8,7 @@ Curves have `CURVE_POINTS` values, evenly spaced along each task's time axis, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -27,6 +27,10 @@ class Interval:
 
     low: Finite
     high: Finite
+
+    def mirrored(self) -> Interval:
+        """That of the negative value."""
+        return Interval(-self.high, -self.low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``first`` against ``second``, which has no higher P.
+    """``first`` against ``second``, which has no higher P in what an analysis holds.
 
     ``difference`` is of their P; ``wins``, ``losses`` and ``ties`` count spaces. ``interval`` is
     about other runs on these spaces, ``interval_spaces`` about other spaces like these (None with
@@ -129,6 +133,22 @@ class Comparison:
     decided: bool
     repeats_needed: Count | None
     sentence: str
+
+    def seen_from(self, searcher: str) -> Comparison:
+        """The same with ``searcher`` (one of the two) as ``first``."""
+        if searcher == self.first:
+            return self
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            difference=-self.difference,
+            interval=self.interval and self.interval.mirrored(),
+            interval_spaces=self.interval_spaces and self.interval_spaces.mirrored(),
+            wins=self.losses,
+            losses=self.wins,
+            effect=1 - self.effect,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +181,8 @@ class Analysis:
     ranks: Ranks | None
     cautions: tuple[str, ...]
     sentences: tuple[str, ...]
+
+    def comparisons_of(self, searcher: str) -> list[Comparison]:
+        """Every pair that ``searcher`` is one of, seen from it."""
+        pairs = (pair for pair in self.comparisons if searcher in (pair.first, pair.second))
+        return [pair.seen_from(searcher) for pair in pairs]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llamea_gpu.bench.findings import Comparison, Interval
+from llamea_gpu.bench.findings import Comparison
 from llamea_gpu.errors import AnswerError, SearcherError
 from llamea_gpu.export import helion, kernel_tuner
 from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance
@@ -168,32 +168,21 @@ def level_of(look: int) -> float:
     return LEVEL / (look * (look + 1))
 
 
-def beats(name: str, incumbent: str, found: Comparison, level: float) -> Check:
-    """``name`` has a higher P than ``incumbent``, with the interval of ``level`` clear of zero."""
-    ahead = found.first == name
-    difference = found.difference if ahead else -found.difference
-    interval = seen_from(name, found)
-    shown = f" [{interval.low:+.3f}, {interval.high:+.3f}]" if interval else ""
-    p_value = found.p_value
-    passed = ahead and difference > 0 and p_value is not None and p_value < level
-    told = f", p {p_value:.2g}" if p_value is not None else ", too few repeats for an interval"
+def beats(pair: Comparison, level: float) -> Check:
+    """The first of ``pair`` has a higher P, with the interval of ``level`` clear of zero."""
+    interval, p_value = pair.interval, pair.p_value
+    difference = f"P {pair.difference:+.3f}"
+    difference += f" [{interval.low:+.3f}, {interval.high:+.3f}]" if interval else ""
+    passed = pair.difference > 0 and p_value is not None and p_value < level
+    certainty = f"p {p_value:.2g}" if p_value is not None else "too few repeats for an interval"
     return Check(
-        f"beats {incumbent}",
-        f"P {difference:+.3f}{shown}{told}",
+        f"beats {pair.second}",
+        f"{difference}, {certainty}",
         f"> 0, p < {level:.2g}",
         passed,
-        f"It {'beats' if passed else 'is not shown to beat'} {incumbent}: P {difference:+.3f}"
-        f"{shown}, ahead on {found.wins if ahead else found.losses} of "
-        f"{found.wins + found.losses + found.ties} spaces.",
+        f"It {'beats' if passed else 'is not shown to beat'} {pair.second}: {difference}, ahead on "
+        f"{pair.wins} of {pair.wins + pair.losses + pair.ties} spaces.",
     )
-
-
-def seen_from(name: str, found: Comparison) -> Interval | None:
-    """The interval of the difference ``name`` minus the other one."""
-    interval = found.interval
-    if interval is None or found.first == name:
-        return interval
-    return Interval(-interval.high, -interval.low)
 
 
 def not_made(name: str, threshold: str, reason: str) -> Check:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamea_gpu.bench import BenchResults
-from llamea_gpu.bench.findings import Comparison, Interval, Standing
+from llamea_gpu.bench.findings import Comparison, Standing
 from llamea_gpu.promotion.card import Difference, Scores, SpaceP, Training, Validation
-from llamea_gpu.promotion.gate import seen_from
 from llamea_gpu.promotion.tuning import TUNED, Tuning
 
 
@@ -18,7 +17,8 @@ def training_of(tuning: Tuning) -> Training:
     """The scores of the model's constants, and of the tuned ones."""
     repeats = tuning.results.plan.repeats
     spaces = [space.name for space in tuning.results.plan.spaces]
-    gain = None if tuning.comparison is None else _difference(TUNED, tuning.comparison, spaces)
+    pair = tuning.comparison
+    gain = None if pair is None else _difference(pair.seen_from(TUNED), spaces)
     return Training(
         default=_scores(tuning.default, repeats),
         tuned=None if tuning.tuned is None else _scores(tuning.tuned, repeats),
@@ -42,11 +42,10 @@ def validation_of(
         look=look,
         level=level,
         differences=tuple(
-            _difference(name, pair, [space.name for space in results.plan.spaces])
+            _difference(pair, [space.name for space in results.plan.spaces])
             for results in benches
             if results.analysis is not None
-            for pair in results.analysis.comparisons
-            if name in (pair.first, pair.second)
+            for pair in results.analysis.comparisons_of(name)
         ),
         charge_cpu=first.plan.settings.charge_cpu,
     )
@@ -57,16 +56,12 @@ def _scores(standing: Standing, repeats: int) -> Scores:
     return Scores(standing.p, standing.interval, repeats, spaces)
 
 
-def _difference(name: str, found: Comparison, spaces: Sequence[str]) -> Difference:
-    ahead = found.first == name
-    wide = found.interval_spaces
-    if wide is not None and not ahead:
-        wide = Interval(-wide.high, -wide.low)
+def _difference(pair: Comparison, spaces: Sequence[str]) -> Difference:
     return Difference(
-        incumbent=found.second if ahead else found.first,
+        incumbent=pair.second,
         spaces=tuple(spaces),
-        difference=found.difference if ahead else -found.difference,
-        interval=seen_from(name, found),
-        interval_spaces=wide,
-        p_value=found.p_value,
+        difference=pair.difference,
+        interval=pair.interval,
+        interval_spaces=pair.interval_spaces,
+        p_value=pair.p_value,
     )

@@ -327,11 +327,10 @@ class Promotion:
 
     def _judged(self, benches: Sequence[BenchResults], name: str, level: float) -> list[Check]:
         return [
-            gate.beats(name, pair.second if pair.first == name else pair.first, pair, level)
+            gate.beats(pair, level)
             for results in benches
             if results.analysis is not None
-            for pair in results.analysis.comparisons
-            if name in (pair.first, pair.second)
+            for pair in results.analysis.comparisons_of(name)
         ]
 
     def _card(

@@ -58,9 +58,8 @@ class Tuning:
     @property
     def name(self) -> str:
         """Which of the final searchers goes on."""
-        found = self.comparison
-        clear = found is not None and found.interval is not None and found.interval.low > 0
-        return TUNED if clear and found is not None and found.first == TUNED else DEFAULT
+        interval = self.comparison and self.comparison.seen_from(TUNED).interval
+        return TUNED if interval and interval.low > 0 else DEFAULT
 
     def traces(self, space: str) -> list[Trace]:
         """The final runs of what goes on, on one space."""

@@ -38,6 +38,20 @@ def test_a_known_difference_is_detected() -> None:
     assert found.sentences[1].startswith("better beats chance on 6 of 6 spaces, P +")
 
 
+def test_a_pair_is_seen_from_either_side() -> None:
+    found = analysed({"chance": 0.0, "better": 1.0, "good": 0.5}, repeats=8)
+    pairs = found.comparisons_of("chance")
+    assert [pair.first for pair in pairs] == ["chance", "chance"]
+    seen = next(pair for pair in pairs if pair.second == "better")
+    pair = seen.seen_from("better")
+    assert pair in found.comparisons
+    assert pair.interval is not None
+    assert seen.interval is not None
+    assert (seen.interval.low, seen.interval.high) == (-pair.interval.high, -pair.interval.low)
+    assert (seen.difference, seen.wins, seen.losses) == (-pair.difference, pair.losses, pair.wins)
+    assert seen.effect == pytest.approx(1 - pair.effect)
+
+
 def test_chance_is_rarely_taken_for_a_difference() -> None:
     """60 benches of equals: 5 % would be 3 wrong verdicts; more than 8 has a chance of 0.4 %."""
     wrong = sum(
