@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import ExitStack, closing, nullcontext
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
+from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.live import RunView, Several, estimate_text
 from llamea_gpu.cli.options import output_console, warn_if_unsafe
 from llamea_gpu.cli.tables import generation_table, leaders_table
@@ -43,58 +43,24 @@ if TYPE_CHECKING:
     from llamea_gpu.report import LiveReport
 
 
-class Route(str, Enum):
-    """Where answers come from."""
-
-    OPENAI = "openai"
-    BATCH = "batch"
-    REPLAY = "replay"
-
-
-class Control(str, Enum):
-    """What a run is compared with."""
-
-    BEST_OF_N = "best-of-n"
-
-
+@options_of(
+    EvolutionSettings,
+    leave=("model", "further_models", "operators", "repeats_by_space"),
+    names={"spaces": "--space", "inspirations": "--inspire", "seed_programs": "--seed-program"},
+)
 def evolve(
+    given: dict[str, Any],
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with any settings.")] = None,
     resume_: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
-    route: Annotated[Route | None, typer.Option(help="Where answers come from.")] = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", help="A model's name at the endpoint; repeatable."),
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint.")] = None,
-    exchange: Annotated[Path | None, typer.Option(help="Folder of the batch exchange.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Recording that answers.")] = None,
-    spaces: Annotated[
-        list[str] | None, typer.Option("--space", help="Training space or split; repeatable.")
-    ] = None,
-    spaces_path: Annotated[
-        list[Path] | None, typer.Option(help="Folder with further recordings; repeatable.")
-    ] = None,
-    inspire: Annotated[
-        list[str] | None,
-        typer.Option(help="A run, FILE.py, name or 'shipped' as first parents; repeatable."),
-    ] = None,
-    control: Annotated[
-        Control | None, typer.Option(help="best-of-n: the same budget without evolution.")
-    ] = None,
-    candidates: Annotated[int | None, typer.Option(min=1, help="Programs to ask for.")] = None,
-    repeats: Annotated[int | None, typer.Option(min=2, help="Runs on each space.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every choice.")] = None,
-    max_usd: Annotated[float | None, typer.Option(help="Most that answers may cost.")] = None,
-    max_wall_s: Annotated[float | None, typer.Option(help="Most seconds to run.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs side by side.")] = None,
     settings_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any setting as KEY=VALUE (VALUE in TOML); repeatable."),
     ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="No isolation (disposable VMs only).")
-    ] = False,
     estimate_only: Annotated[
         bool, typer.Option("--estimate", help="Print what the run may cost, and stop.")
     ] = False,
@@ -104,26 +70,8 @@ def evolve(
     ] = None,
 ) -> None:
     """Evolve optimizers: ask a model, sandbox, score, breed. Everything paid for is kept."""
-    flags: dict[str, Any] = {
-        "route": route and route.value,
-        "model": models and models[0],
-        "further_models": models and models[1:],
-        "base_url": base_url,
-        "exchange": exchange and str(exchange),
-        "replay": replay and str(replay),
-        "spaces": spaces,
-        "spaces_path": spaces_path,
-        "inspirations": inspire,
-        "control": control and control.value,
-        "candidates": candidates,
-        "repeats": repeats,
-        "seed": seed,
-        "max_usd": max_usd,
-        "max_wall_s": max_wall_s,
-        "workers": workers,
-        "unsafe_no_sandbox": unsafe or None,
-    }
-    given = {name: value for name, value in flags.items() if value is not None}
+    if models:
+        given |= {"model": models[0], "further_models": models[1:]}
     given.update(_assignments(settings_ or []))
     fields = {
         **(read_file(config) if config else {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,11 +13,9 @@ from rich.table import Table
 
 from llamea_gpu.archive import FILE_NAME
 from llamea_gpu.bench.findings import Standing
+from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import (
     AsJson,
-    SpacesPath,
-    Unsafe,
-    Workers,
     output_console,
     search_path,
     warn_if_unsafe,
@@ -28,79 +26,36 @@ from llamea_gpu.promotion import PromotionSettings, Report
 from llamea_gpu.promotion import promote as promote_run
 
 
+@options_of(
+    PromotionSettings,
+    leave=("slot",),
+    names={
+        "spaces": "--space",
+        "incumbents": "--incumbent",
+        "baseline": "--baseline-from",
+        "unsafe": "--unsafe-no-sandbox",
+    },
+)
 def promote(
+    given: dict[str, Any],
     run: Annotated[str, typer.Argument(help="Run folder, or RUN:SLOT for one candidate.")],
-    top: Annotated[
-        int, typer.Option(min=1, help="Most candidates to consider; the first that passes ends it.")
-    ] = 3,
-    name: Annotated[
-        str, typer.Option(help="Name to ship under; default: the class's in snake_case.")
-    ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tune and check, but look at no validation space.")
-    ] = False,
-    repeats: Annotated[
-        int, typer.Option(min=5, help="Runs of each searcher on each validation space.")
-    ] = 25,
-    tuning_runs: Annotated[
-        int, typer.Option(min=0, help="Most runs that tuning the constants may take; 0: none.")
-    ] = 400,
-    into: Annotated[
-        Path | None, typer.Option(help="Folder to write to; default: generated_optimizers.")
-    ] = None,
-    spaces: Annotated[
-        list[str] | None,
-        typer.Option("--space", help="Training recordings instead of the run's; repeatable."),
-    ] = None,
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(help="Validation recordings: name, pattern, split or file; repeatable."),
-    ] = None,
-    incumbents: Annotated[
-        list[str] | None, typer.Option("--incumbent", help="Whom to beat instead; repeatable.")
-    ] = None,
-    baseline_from: Annotated[
-        Path | None, typer.Option(help="Take incumbents' runs from another bench's folder.")
-    ] = None,
-    charge_cpu: Annotated[
-        bool | None,
-        typer.Option(help="Own CPU seconds count as tuning time; default: as in the run."),
-    ] = None,
-    workers: Workers = None,
-    spaces_path: SpacesPath = None,
-    unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Tune the best candidates of a run, validate each once, and ship the first that passes."""
     folder, slot = _run_and_slot(run)
-    if into is not None and not into.is_dir():
-        raise SettingsError(f"--into must be a folder that exists, but got {into}")
-    warn_if_unsafe(unsafe)
-    settings = PromotionSettings(
-        top=top,
-        slot=slot,
-        repeats=repeats,
-        tuning_runs=tuning_runs,
-        spaces=tuple(spaces or ()),
-        validation=tuple(validation or ("validation",)),
-        spaces_path=search_path(spaces_path),
-        incumbents=tuple(incumbents or ()),
-        baseline=baseline_from,
-        charge_cpu=charge_cpu,
-        name=name,
-        into=into,
-        dry_run=dry_run,
-        workers=workers,
-        unsafe=unsafe,
-    )
+    given |= {"slot": slot, "spaces_path": search_path(given.get("spaces_path"))}
+    settings = PromotionSettings(**given)
+    if settings.into is not None and not settings.into.is_dir():
+        raise SettingsError(f"--into must be a folder that exists, but got {settings.into}")
+    warn_if_unsafe(settings.unsafe)
     with Console(stderr=True).status("promotion") as status:
         reports = promote_run(folder, settings, lambda text: status.update(cell(text)))
     if as_json:
         typer.echo(json.dumps([_document(report) for report in reports], indent=1))
     else:
         for report in reports:
-            _print(report, dry_run=dry_run)
-    done = [report for report in reports if report.passed and (report.path or dry_run)]
+            _print(report, dry_run=settings.dry_run)
+    done = [report for report in reports if report.passed and (report.path or settings.dry_run)]
     if not done:
         raise typer.Exit(1)
 

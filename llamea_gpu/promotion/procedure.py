@@ -19,6 +19,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Annotated
+
+import pydantic.dataclasses
+from pydantic import Field
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
@@ -49,33 +53,56 @@ FOLDER = "promotion"  # in the run folder: what validation showed
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic.dataclasses.dataclass(frozen=True, slots=True)
 class PromotionSettings:
-    """What ``llamea-gpu promote`` can be told.
+    """What ``llamea-gpu promote`` can be told: a field's description is the help of its option."""
 
-    ``top`` candidates are considered at most, ``slot`` names one instead. ``repeats`` are those of
-    validation, ``tuning_runs`` the runs that tuning may take (0: none). ``spaces`` and
-    ``validation`` are names, patterns, splits or files; without ``spaces`` the run's own count.
-    ``incumbents`` are specs, the default ones when empty; ``baseline`` is another bench's folder
-    than the shipped one. ``charge_cpu``: whether own CPU seconds count as tuning time; None: as in
-    the run. ``into`` is where a promoted optimizer goes, None for where they ship.
-    """
-
-    top: int = 3
-    slot: int | None = None
-    repeats: int = 25
-    tuning_runs: int = 400
-    spaces: tuple[str, ...] = ()
-    validation: tuple[str, ...] = ("validation",)
-    spaces_path: tuple[Path, ...] = ()
-    incumbents: tuple[str, ...] = ()
-    baseline: Path | None = None
-    charge_cpu: bool | None = None
-    name: str = ""
-    into: Path | None = None
-    dry_run: bool = False
-    workers: int | None = None
-    unsafe: bool = False
+    slot: Annotated[int | None, Field(description="One candidate instead of the best.")] = None
+    top: Annotated[
+        int,
+        Field(ge=1, description="Most candidates to consider; the first that passes ends it."),
+    ] = 3
+    name: Annotated[
+        str, Field(description="Name to ship under; default: the class's in snake_case.")
+    ] = ""
+    dry_run: Annotated[
+        bool, Field(description="Tune and check, but look at no validation space.")
+    ] = False
+    repeats: Annotated[
+        int, Field(ge=5, description="Runs of each searcher on each validation space.")
+    ] = 25
+    tuning_runs: Annotated[
+        int, Field(ge=0, description="Most runs that tuning the constants may take; 0: none.")
+    ] = 400
+    into: Annotated[
+        Path | None, Field(description="Folder to write to; default: generated_optimizers.")
+    ] = None
+    spaces: Annotated[
+        tuple[str, ...], Field(description="Training recordings instead of the run's.")
+    ] = ()
+    validation: Annotated[
+        tuple[str, ...],
+        Field(description="Validation recordings: name, pattern, split or file."),
+    ] = ("validation",)
+    incumbents: Annotated[tuple[str, ...], Field(description="Whom to beat instead.")] = ()
+    baseline: Annotated[
+        Path | None, Field(description="Take incumbents' runs from another bench's folder.")
+    ] = None
+    charge_cpu: Annotated[
+        bool | None,
+        Field(description="Own CPU seconds count as tuning time; default: as in the run."),
+    ] = None
+    workers: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(description="Runs side by side; default: all cores."),
+    ] = None
+    spaces_path: Annotated[
+        tuple[Path, ...],
+        Field(description="Folder with further recordings. Also: LLAMEA_GPU_SPACES."),
+    ] = ()
+    unsafe: Annotated[
+        bool, Field(description="Run untrusted code without isolation (disposable VMs only).")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
