@@ -142,6 +142,7 @@ def score_space(
         counts = bootstrap_counts(len(traces), bootstrap)
         ranks = np.array([pool.ranks(task.axis_s, count) for count in counts])
         error = bootstrap_standard_error(_performance(task, ranks).mean(axis=1))
+    regrets = [regret(trace.cost_ms, task.optimum_ms, task.median_ms) for trace in traces]
     return SpaceScore(
         space=task.name,
         p=float(np.mean(curve)),
@@ -151,7 +152,7 @@ def score_space(
         evaluations=float(np.mean([trace.cost_ms.size for trace in traces])),
         failure_share=_failure_share(traces),
         last_improvement=float(np.mean([_last_improvement(task, trace) for trace in traces])),
-        regret=float(np.mean([_regret(task, trace) for trace in traces])),
+        regret=float(np.mean(regrets)),
         revisit_share=_revisit_share(traces),
         cpu_s=_mean_cpu_s(traces),
     )
@@ -227,9 +228,10 @@ def _last_improvement(task: Task, trace: Trace | ExternalTrace) -> float:
     return min(1.0, float(trace.elapsed_s[np.argmin(trace.cost_ms)]) / task.budget_s)
 
 
-def _regret(task: Task, trace: Trace | ExternalTrace) -> float:
-    best_ms = float(np.min(trace.cost_ms, initial=math.inf))
-    return (best_ms if best_ms < math.inf else task.median_ms) / task.optimum_ms - 1.0
+def regret(cost_ms: FloatArray, optimum_ms: float, median_ms: float) -> float:
+    """best / optimum - 1 of a run's costs (n,); of the median cost where nothing worked."""
+    best_ms = float(np.min(cost_ms, initial=math.inf))
+    return (best_ms if best_ms < math.inf else median_ms) / optimum_ms - 1.0
 
 
 def _revisit_share(traces: Sequence[Trace | ExternalTrace]) -> float | None:

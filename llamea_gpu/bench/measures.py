@@ -1,11 +1,10 @@
-"""What one run is worth besides P: when it came near the optimum, and how far it was at the end.
+"""What one run is worth besides P: when it came near the optimum, and what failed.
 
 What it does not do: average over runs (`llamea_gpu.bench.analysis` does).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,12 +30,6 @@ def first_hit(space: SpaceInfo, trace: Trace, percent: float) -> Hit | None:
         return None
     first = int(np.argmax(near))
     return Hit(first + 1, float(trace.elapsed_s[first]))
-
-
-def regret(space: SpaceInfo, trace: Trace) -> float:
-    """best / optimum - 1 at the end; that of the median cost where nothing worked."""
-    best_ms = trace.best_ms if trace.best_ms < math.inf else space.median_ms
-    return best_ms / space.optimum_ms - 1.0
 
 
 def failed_evaluations(trace: Trace) -> int:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from llamea_gpu.bench.measures import TARGETS_PERCENT, failed_evaluations, first_hit, regret
+from llamea_gpu.bench.measures import TARGETS_PERCENT, failed_evaluations, first_hit
 from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.errors import BenchError, TaskError
+from llamea_gpu.scoring import regret
 from llamea_gpu.tasks import Trace
 
 _SCHEMA = pa.schema(
@@ -153,7 +154,7 @@ def _row(key: RunKey, space: SpaceInfo, trace: Trace) -> dict[str, object]:
         "evaluations": int(trace.rows.size),
         "failed_evaluations": failed_evaluations(trace),
         "best_ms": trace.best_ms,
-        "regret": regret(space, trace),
+        "regret": regret(trace.cost_ms, space.optimum_ms, space.median_ms),
         "cpu_s": trace.cpu_s,
         **{
             f"evaluations_to_{p}_percent": hit.evaluations if hit else None

@@ -29,6 +29,7 @@ from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
 from llamea_gpu.evolution.loop import Evolution, Outcome
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
+from llamea_gpu.evolution.spending import spent_on
 from llamea_gpu.llm import (
     BatchOptions,
     Caps,
@@ -178,10 +179,7 @@ def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
         if call.answer is None and call.route == "openai" and not call.lost:
             archive.record_loss(call.request.request_id, 1)
     past = Ledger(_prices(settings))
-    for call in archive.calls():
-        past.release(past.reserve(call.request), lost_attempts=call.lost)
-        if call.answer is not None:
-            past.settle(past.reserve(call.request), call.answer)
+    spent_on(archive.calls(), past)
     return past.totals
 
 

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from llamea_gpu.archive import Call
 from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.spending import Spending
 from llamea_gpu.prompting import SpaceResult
 from llamea_gpu.prompting.feedback import weak_points
 from llamea_gpu.report.charts import plain_json
-from llamea_gpu.report.run import Run, Spending
+from llamea_gpu.report.run import Run
 from llamea_gpu.tasks import Trace
 
 CURVE_POINTS = 60

@@ -17,28 +17,9 @@ from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.evolution.spending import Spending, spent_on
 from llamea_gpu.llm import Ledger, Price
 from llamea_gpu.tasks import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What one call cost, lost attempts included; ``usd`` is None where its model has no price."""
-
-    slot: int
-    attempt: int
-    operator: str
-    model: str
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float | None
-    answered: bool
-    lost: int
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +91,7 @@ def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
             settings=_settings(facts["settings"], sessions),
             population=population,
             calls=calls,
-            spending=tuple(spent_on(calls, prices)),
+            spending=tuple(spent_on(calls, Ledger(prices))),
             traces={c.slot: _traces(archive, c) for c in population.candidates},
         )
 
@@ -130,30 +111,3 @@ def _traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ..
         for space in candidate.space_p()
     }
     return {space: traces for space, traces in by_space.items() if traces}
-
-
-def spent_on(calls: Sequence[Call], prices: Mapping[str, Price]) -> list[Spending]:
-    """What each call cost, as the run's own ledger counts."""
-    ledger = Ledger(prices)
-    spending = []
-    for call in calls:
-        before = ledger.totals
-        usd = ledger.release(ledger.reserve(call.request), lost_attempts=call.lost)
-        if call.answer is not None:
-            paid = ledger.settle(ledger.reserve(call.request), call.answer)
-            usd = None if usd is None or paid is None else usd + paid
-        after = ledger.totals
-        spending.append(
-            Spending(
-                slot=call.slot,
-                attempt=call.attempt,
-                operator=call.operator,
-                model=call.answer.model if call.answer else call.request.model,
-                prompt_tokens=after.prompt_tokens - before.prompt_tokens,
-                completion_tokens=after.completion_tokens - before.completion_tokens,
-                usd=None if usd is None else float(usd),
-                answered=call.answer is not None,
-                lost=call.lost,
-            )
-        )
-    return spending
