@@ -48,7 +48,7 @@ from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Job, Sandbox
 from llamea_gpu.scoring import aggregate, score_space
 from llamea_gpu.searchers.library import LibrarySearcher
-from llamea_gpu.searchers.registry import SearcherSource, resolve, resolve_source
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve, resolve_program
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.catalogue import list_spaces, load_space, search_path_from_environment
 from llamea_gpu.spaces.formats import import_recording
@@ -109,19 +109,13 @@ def rate(searcher: str, side: str, calls: Sequence[int], wall_s: float) -> Rate:
     return Rate(searcher, side, runs, sum(calls) / runs, runs / wall_s, sum(calls) / wall_s)
 
 
-def job(source: SearcherSource, task: Task, repeat: int) -> Job:
-    return Job(
-        source=source.source,
-        class_name=source.class_name,
-        hyperparameters=source.hyperparameters,
-        task=task,
-        seed=run_seed(1, task.name, repeat),
-    )
+def job(searcher: ProgramSearcher, task: Task, repeat: int) -> Job:
+    return Job(searcher.program, task, seed=run_seed(1, task.name, repeat))
 
 
 def ours(task: Task, sandbox: Sandbox, side: str, runs: int) -> Iterator[Rate]:
     for searcher, (spec, _, _) in SEARCHERS.items():
-        source = resolve_source(spec)
+        source = resolve_program(spec)
         sandbox.run(job(source, task, 0))  # the first run of a space sends it to the sandbox
         start = time.perf_counter()
         futures = [sandbox.submit(job(source, task, repeat)) for repeat in range(runs)]
@@ -266,7 +260,7 @@ def fitness(candidate: str, repeats: int, workers: int | None) -> dict[str, Any]
     search_path = search_path_from_environment()
     names = [entry.name for entry in list_spaces(search_path) if entry.split == "train"]
     tasks = [Task.build(load_space(name, search_path)) for name in names]
-    source = resolve_source(candidate)
+    source = resolve_program(candidate)
     with Sandbox.open(workers=workers) as sandbox:
         for task in tasks:  # an evolution has sent them long before
             sandbox.run(job(source, task, 0))

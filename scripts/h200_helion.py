@@ -239,11 +239,11 @@ def make_search(searcher: str, bound: Any, case: KernelCase) -> Any:
     from helion.autotuner.effort_profile import get_effort_profile
 
     from llamea_gpu.live.helion.registration import search_class
-    from llamea_gpu.live.optimizer import load_optimizer
+    from llamea_gpu.searchers.registry import resolve_program
 
     name, _, budget = searcher.partition("@")
     if not name.startswith("helion:"):
-        ours = search_class(load_optimizer(name))
+        ours = search_class(resolve_program(name))
         return ours(bound, case.arguments, evaluations=int(budget) if budget else None)
     theirs = search_algorithms[name.removeprefix("helion:")]
     accepted = inspect.signature(theirs.__init__).parameters

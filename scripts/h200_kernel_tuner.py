@@ -324,9 +324,9 @@ def _arguments(script: KernelScript, options: argparse.Namespace) -> dict[str, A
 def _exported(options: argparse.Namespace) -> Any:
     """The optimizer as a file that knows nothing of llamea_gpu, imported from there."""
     from llamea_gpu.export.kernel_tuner import export_source
-    from llamea_gpu.live.optimizer import load_optimizer
+    from llamea_gpu.searchers.registry import resolve_program
 
-    optimizer = load_optimizer(options.optimizer)
+    optimizer = resolve_program(options.optimizer)
     path = Path(tempfile.mkdtemp()) / "exported_optimizer.py"
     path.write_text(export_source(optimizer), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -335,7 +335,7 @@ def _exported(options: argparse.Namespace) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    return getattr(module, f"{optimizer.class_name}Strategy")(seed=1)
+    return getattr(module, f"{optimizer.program.class_name}Strategy")(seed=1)
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ LAYERS = (
     *("errors", "resources", "files", "toml"),
     "spaces",
     *("clocks", "curves", "baseline", "tasks", "statistics", "scoring"),
-    "contract",
+    *("contract", "programs"),
     *("llm", "prompting"),
     "seeding",
     *("sandbox", "searchers"),

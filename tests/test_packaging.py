@@ -16,11 +16,11 @@ import llamea_gpu
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.errors import BenchError
 from llamea_gpu.promotion.incumbents import reusable_runs
-from llamea_gpu.searchers.registry import searcher_names
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.spaces.catalogue import list_spaces
 print(llamea_gpu.__file__)
 print(len(list_spaces()))
-print(*searcher_names())
+print(*shipped())
 print(reusable_runs(None))
 try:
     load_baseline()
@@ -43,7 +43,7 @@ def test_the_wheel_holds_prompts_spaces_and_the_demos_run(wheel: Path) -> None:
         "llamea_gpu/py.typed",
         "llamea_gpu/llm/prices.toml",
         "llamea_gpu/report/assets/page.html.j2",
-        "llamea_gpu/searchers/classical/random_search.py",
+        "llamea_gpu/programs/classical/random_search.py",
         "llamea_gpu/_resources/prompts/new.j2",
         "llamea_gpu/_resources/tuning_spaces/matmul-2048.parquet",
         "llamea_gpu/_resources/tuning_spaces/splits.toml",

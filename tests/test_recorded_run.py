@@ -25,7 +25,7 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, start
 from llamea_gpu.evolution.settings import EvolutionSettings, read_file, validated
 from llamea_gpu.llm.replay import ReplayClient, load_recording
-from llamea_gpu.prompting import Program
+from llamea_gpu.programs import Program
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.sandbox import Sandbox
 

@@ -290,7 +290,7 @@ sys.path.insert(0, sys.argv[1])
 from support.driver import run_in_process
 from support.recordings import small_recording
 from llamea_gpu.scoring import score_space
-from llamea_gpu.searchers.classical.genetic_algorithm import GeneticAlgorithm
+from llamea_gpu.programs.classical.genetic_algorithm import GeneticAlgorithm
 from llamea_gpu.tasks import Task, run_seed
 task = Task.build(small_recording())
 traces = [run_in_process(GeneticAlgorithm(), task, run_seed(1, task.name, r)) for r in range(5)]

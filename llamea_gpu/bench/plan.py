@@ -158,8 +158,8 @@ def describe_searcher(searcher: Searcher) -> SearcherInfo:
         return SearcherInfo(
             searcher.name, "library", _digest(parts), searcher.settings, searcher.versions
         )
-    settings = dict(searcher.hyperparameters)
-    parts = [searcher.source, searcher.class_name, settings]
+    settings = searcher.program.settings
+    parts = [searcher.program.source, searcher.program.class_name, settings]
     if searcher.first is not None:
         parts.append(describe_searcher(searcher.first).digest)
     return SearcherInfo(searcher.name, "source", _digest(parts), settings)

@@ -37,10 +37,10 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
 ) -> None:
     """Write an optimizer as one readable file that does not need llamea_gpu."""
-    from llamea_gpu.live.optimizer import load_optimizer
+    from llamea_gpu.searchers.registry import resolve_program
 
-    optimizer = load_optimizer(name)
-    source: str = importlib.import_module(_MODULES[to]).export_source(optimizer)
+    searcher = resolve_program(name)
+    source: str = importlib.import_module(_MODULES[to]).export_source(searcher)
     if output is None:
         typer.echo(plain(source) if sys.stdout.isatty() else source, nl=False)
         return
@@ -51,4 +51,4 @@ def export(
         raise SearcherError(
             f"{output} exists already: name another file, or give --force"
         ) from None
-    typer.echo(f"{output}: {optimizer.class_name} for {to.value}")
+    typer.echo(f"{output}: {searcher.program.class_name} for {to.value}")

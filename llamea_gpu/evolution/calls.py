@@ -27,10 +27,10 @@ from llamea_gpu.llm import (
     RejectedAnswerError,
     Reservation,
 )
+from llamea_gpu.programs import Program
 from llamea_gpu.prompting import (
     Operator,
     ParentView,
-    Program,
     PromptContext,
     SpaceFacts,
     render,

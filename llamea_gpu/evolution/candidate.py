@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.behaviour import Behaviour
-from llamea_gpu.prompting import Feedback, Program
+from llamea_gpu.programs import Program
+from llamea_gpu.prompting import Feedback
 
 SCORED = "scored"  # all training spaces and repeats
 PARTIAL = "partial"  # stopped early: it could not reach the elite any more

@@ -16,7 +16,8 @@ from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.prompting import Feedback, Program, SpaceResult, Stage
+from llamea_gpu.programs import Program
+from llamea_gpu.prompting import Feedback, SpaceResult, Stage
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.tasks import Task, Trace, run_seed
@@ -110,9 +111,7 @@ class Cascade:
             if repeat in known and known[repeat].batch is not None:  # older runs lack batches
                 return known[repeat]
             job = Job(
-                source=program.source,
-                class_name=program.class_name,
-                hyperparameters=dict(program.hyperparameters),
+                program=program,
                 task=task,
                 seed=run_seed(self._settings.seed, name, repeat),
                 limits=Limits(

@@ -15,15 +15,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.population import Population
-from llamea_gpu.prompting import Program, admit
-from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.registry import resolve_source
+from llamea_gpu.programs import Program, admit
+from llamea_gpu.programs.shipped import generated
+from llamea_gpu.searchers.registry import resolve_program
+from llamea_gpu.searchers.spec import Spec
 
 BEST_OF_RUN = 3
 _SLOT = re.compile(r"(?P<run>.+)#(?P<slot>\d{1,6})")
@@ -56,7 +57,7 @@ def expand_inspirations(specs: Sequence[str]) -> tuple[str, ...]:
     for spec in specs:
         folder = Path(spec)
         if spec == "shipped":
-            found += sorted(path.stem for path in resource_dir("generated_optimizers").glob("*.py"))
+            found += generated()
         elif (folder / FILE_NAME).is_file():
             population, _ = _read_run(folder)
             best = population.written().elite(BEST_OF_RUN)
@@ -83,23 +84,24 @@ def load_inspiration(spec: str) -> Inspiration:
     named = _SLOT.fullmatch(spec)
     if named:
         return _from_run(spec, Path(named["run"]), int(named["slot"]))
-    source = resolve_source(spec)
+    named_program = resolve_program(spec)
+    wanted = named_program.program
     try:
-        program = admit(source.source)
+        program = admit(wanted.source)
     except AnswerError as error:
         raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
-    if program.class_name != source.class_name:
+    if program.class_name != wanted.class_name:
         raise SettingsError(
             f"an inspiration's optimizer must be {program.class_name}, the one that admission "
-            f"finds, but {spec} names {source.class_name}"
+            f"finds, but {spec} names {wanted.class_name}"
         )
-    licence = _LICENCE.search(source.source)
+    licence = _LICENCE.search(wanted.source)
     return Inspiration(
-        _without_folders(spec),
-        replace(program, hyperparameters=tuple(source.hyperparameters.items())),
+        str(Spec.parse(spec).without_folder()),
+        program.with_settings(**wanted.settings),
         {
             "spec": spec,
-            "origin": "file" if ".py" in spec else "shipped",
+            "origin": named_program.provenance.origin,
             "digest": program.digest,
             "licence": licence[1] if licence else "not stated",
         },
@@ -141,12 +143,7 @@ def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
         "run_problem": facts.get("problem", ""),
         "p_there": "" if found.p is None else f"{found.p:.4f}",
     }
-    return Inspiration(_without_folders(spec), admitted, provenance)
-
-
-def _without_folders(spec: str) -> str:
-    target, query, settings = spec.partition("?")
-    return target.rpartition("/")[2] + query + settings
+    return Inspiration(Path(spec).name, admitted, provenance)
 
 
 def _read_run(folder: Path) -> tuple[Population, Mapping[str, str]]:

@@ -26,8 +26,9 @@ from llamea_gpu.evolution.plan import Plan, plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatClient, Ledger
-from llamea_gpu.prompting import Operator, Program, SpaceFacts, admit, parse_answer
-from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.programs import Program, admit
+from llamea_gpu.prompting import Operator, SpaceFacts, parse_answer
+from llamea_gpu.searchers.registry import ProgramSearcher
 
 # A route that fails this many slots in a row is down: stop, and let a continuation ask again.
 TRANSPORT_FAILURES = 3
@@ -73,7 +74,7 @@ class Evolution:
 
     async def run(
         self,
-        seed_programs: Sequence[tuple[SearcherSource, Program]],
+        seed_programs: Sequence[ProgramSearcher],
         inspirations: Sequence[Inspiration] = (),
     ) -> Outcome:
         """Evaluate the seed programs and inspirations, then evolve until a budget ends.
@@ -87,8 +88,8 @@ class Evolution:
         deadline = None if limit is None else time.monotonic() + limit
         recorded = {c.slot: c for c in Population.read(self._archive).candidates}
         # The seeds first, whatever their slots: they are what feedback compares with.
-        for slot, (source, program) in enumerate(seed_programs, -len(seed_programs)):
-            await self._take_in(slot, source.name, program, recorded, inspiration=False)
+        for slot, seed in enumerate(seed_programs, -len(seed_programs)):
+            await self._take_in(slot, seed.name, seed.program, recorded, inspiration=False)
         for index, brought in enumerate(inspirations, 1):
             slot = -len(seed_programs) - index
             await self._take_in(slot, brought.name, brought.program, recorded, inspiration=True)

@@ -44,9 +44,10 @@ from llamea_gpu.llm import (
     load_prices,
     make_client,
 )
-from llamea_gpu.prompting import Program, PromptContext, SpaceFacts, admit, render
+from llamea_gpu.programs import admit
+from llamea_gpu.prompting import PromptContext, SpaceFacts, render
 from llamea_gpu.sandbox import Sandbox
-from llamea_gpu.searchers.registry import SearcherSource, resolve_source
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.spaces.features import compute_features
 from llamea_gpu.tasks import Task, build_tasks
@@ -61,7 +62,7 @@ class Problem:
 
     tasks: tuple[Task, ...]
     facts: tuple[SpaceFacts, ...]
-    seeds: tuple[tuple[SearcherSource, Program], ...]
+    seeds: tuple[ProgramSearcher, ...]
     inspirations: tuple[Inspiration, ...] = ()
 
     @property
@@ -73,13 +74,10 @@ class Problem:
             digest.update(f"{recording.space.fingerprint} {task.clock.name}".encode())
             for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
                 digest.update(np.ascontiguousarray(column, "<f8").tobytes())
-        for source, program in self.seeds:
-            digest.update(repr((source.name, program.source, program.hyperparameters)).encode())
-        for inspiration in self.inspirations:
-            program = inspiration.program
-            digest.update(
-                repr((inspiration.name, program.source, program.hyperparameters)).encode()
-            )
+        named = [(seed.name, seed.program) for seed in self.seeds]
+        named += [(brought.name, brought.program) for brought in self.inspirations]
+        for name, program in named:
+            digest.update(repr((name, program.source, program.hyperparameters)).encode())
         return digest.hexdigest()
 
 
@@ -107,7 +105,7 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         )
         for task in tasks
     )
-    seeds = tuple(_seed_program(resolve_source(spec)) for spec in settings.seed_programs)
+    seeds = tuple(_admitted(resolve_program(spec)) for spec in settings.seed_programs)
     inspirations = tuple(load_inspiration(spec) for spec in settings.inspirations)
     return Problem(tasks, facts, seeds, inspirations)
 
@@ -278,9 +276,9 @@ async def _drive(
         await client.aclose()
 
 
-def _seed_program(source: SearcherSource) -> tuple[SearcherSource, Program]:
-    hyperparameters = tuple(source.hyperparameters.items())
-    return source, replace(admit(source.source), hyperparameters=hyperparameters)
+def _admitted(seed: ProgramSearcher) -> ProgramSearcher:
+    program = admit(seed.program.source)
+    return replace(seed, program=program.with_settings(**seed.program.settings))
 
 
 def _cancel_once(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Outcome]) -> None:

@@ -7,14 +7,12 @@ It needs helion and what the optimizer imports, not llamea_gpu. Helion is not im
 from __future__ import annotations
 
 import ast
-import math
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.export.standalone import Export, compose, runtime_text
-from llamea_gpu.live.helion.registration import fingerprint
-from llamea_gpu.live.optimizer import LoadedOptimizer
-from llamea_gpu.prompting.normalise import module_names
-from llamea_gpu.searchers.registry import Hyperparameter
+from llamea_gpu.export.standalone import Export, compose, literal, runtime_text
+from llamea_gpu.live.searcher import fingerprint
+from llamea_gpu.programs.normalise import module_names
+from llamea_gpu.searchers.registry import ProgramSearcher
 
 _OWN_NAMES = {"SEARCH", "autotuner"}
 _RUNTIME = ("frameworks/helion/space.py", "live/helion/runtime.py")
@@ -41,33 +39,30 @@ def autotuner(**options):
 '''
 
 
-def export_source(optimizer: LoadedOptimizer) -> str:
+def export_source(searcher: ProgramSearcher) -> str:
     """The text of a standalone file that registers the optimizer when it is imported.
 
     Raises:
         SearcherError: the optimizer defines a name that the rest of the file defines too.
     """
-    clashing = sorted(module_names(ast.parse(optimizer.source)) & _OWN_NAMES)
+    program = searcher.program
+    clashing = sorted(module_names(ast.parse(program.source)) & _OWN_NAMES)
     if clashing:
         raise SearcherError(
             f"an exported optimizer must leave the names {', '.join(sorted(_OWN_NAMES))} to the "
-            f"file, but {optimizer.name} defines {', '.join(clashing)}: rename it"
+            f"file, but {searcher.short_name} defines {', '.join(clashing)}: rename it"
         )
-    settings = [f'"{key}": {_literal(value)},' for key, value in optimizer.hyperparameters.items()]
+    settings = [f'"{key}": {literal(value)},' for key, value in program.hyperparameters]
     export = Export(
         target="helion",
         title="a search for Helion",
         framework="helion >= 1.2",
         runtime=runtime_text(*_RUNTIME),
         joint=_JOINT.format(
-            class_name=optimizer.class_name,
+            class_name=program.class_name,
             hyperparameters="".join(f"\n        {item}" for item in settings) + "\n    ",
-            fingerprint=fingerprint(optimizer),
+            fingerprint=fingerprint(program),
         ),
-        usage=_USAGE.format(name=optimizer.name, class_name=optimizer.class_name),
+        usage=_USAGE.format(name=searcher.short_name, class_name=program.class_name),
     )
-    return compose(optimizer, export)
-
-
-def _literal(value: Hyperparameter) -> str:
-    return repr(value) if math.isfinite(value) else f'float("{value}")'
+    return compose(searcher, export)

@@ -6,12 +6,10 @@ kernel_tuner and what the optimizer imports, not llamea_gpu. Neither is imported
 
 from __future__ import annotations
 
-import math
 import re
 
-from llamea_gpu.export.standalone import Export, compose, runtime_text
-from llamea_gpu.live.optimizer import LoadedOptimizer
-from llamea_gpu.searchers.registry import Hyperparameter
+from llamea_gpu.export.standalone import Export, compose, literal, runtime_text
+from llamea_gpu.searchers.registry import ProgramSearcher
 
 _RUNTIME = "live/kernel_tuner/runtime.py"
 _WIDTH = 100
@@ -32,41 +30,40 @@ class {strategy}(KernelTunerStrategy):
 '''
 
 
-def export_source(optimizer: LoadedOptimizer) -> str:
+def export_source(searcher: ProgramSearcher) -> str:
     """The text of a standalone file whose class is the optimizer's name plus ``Strategy``.
 
     Raises:
         SearcherError: the optimizer defines a name that the runtime defines too.
     """
-    strategy = f"{optimizer.class_name}Strategy"
+    strategy = f"{searcher.program.class_name}Strategy"
     export = Export(
         target="kernel-tuner",
         title="a strategy for Kernel Tuner",
         framework="kernel_tuner >= 1.5",
         runtime=runtime_text(_RUNTIME),
-        joint=_joint(optimizer, strategy),
+        joint=_joint(searcher, strategy),
         # A file with a dash in its name cannot be imported: the example is not to show it.
-        usage=_USAGE.format(name=re.sub(r"\W", "_", optimizer.name), strategy=strategy),
+        usage=_USAGE.format(name=re.sub(r"\W", "_", searcher.short_name), strategy=strategy),
     )
-    return compose(optimizer, export)
+    return compose(searcher, export)
 
 
-def _joint(optimizer: LoadedOptimizer, strategy: str) -> str:
+def _joint(searcher: ProgramSearcher, strategy: str) -> str:
     """The class that is used, with the optimizer's hyperparameters in its signature."""
     # One that is called seed stays as it is: the strategy's seed is the run's.
-    settable = {key: value for key, value in optimizer.hyperparameters.items() if key != "seed"}
+    settings = searcher.program.settings
+    settable = {key: value for key, value in settings.items() if key != "seed"}
     pairs = [f'"{key}": {key}' for key in settable]
     pairs += [
-        f'"{key}": {_literal(value)}'
-        for key, value in optimizer.hyperparameters.items()
-        if key not in settable
+        f'"{key}": {literal(value)}' for key, value in settings.items() if key not in settable
     ]
     return _JOINT.format(
         strategy=strategy,
-        signature=_signature([f"{key}={_literal(value)}" for key, value in settable.items()]),
+        signature=_signature([f"{key}={literal(value)}" for key, value in settable.items()]),
         hyperparameters="".join(f"\n            {pair}," for pair in pairs) + "\n        ",
-        name=optimizer.name,
-        class_name=optimizer.class_name,
+        name=searcher.short_name,
+        class_name=searcher.program.class_name,
     )
 
 
@@ -76,7 +73,3 @@ def _signature(parameters: list[str]) -> str:
         return line
     listed = "".join(f"        {item},\n" for item in ["self", *parameters, "seed=None"])
     return f"    def __init__(\n{listed}    ):"
-
-
-def _literal(value: Hyperparameter) -> str:
-    return repr(value) if math.isfinite(value) else f'float("{value}")'

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import math
 import re
 import shlex
 import sys
@@ -21,8 +22,10 @@ from pathlib import Path
 
 from llamea_gpu import __version__
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.live.optimizer import LoadedOptimizer
-from llamea_gpu.prompting.normalise import module_names
+from llamea_gpu.programs import Hyperparameter, require_contract
+from llamea_gpu.programs.normalise import module_names
+from llamea_gpu.searchers.registry import ProgramSearcher
+from llamea_gpu.searchers.spec import Spec
 
 _PACKAGE = Path(__file__).parents[1]
 COPYRIGHT = "Copyright (c) 2026 The llamea_gpu authors"
@@ -52,19 +55,21 @@ class Export:
     usage: str
 
 
-def compose(optimizer: LoadedOptimizer, export: Export) -> str:
+def compose(searcher: ProgramSearcher, export: Export) -> str:
     """The file's text.
 
     Raises:
-        SearcherError: optimizer and runtime define the same name for different things, or the
-            optimizer's text is laid out so that they cannot be joined.
+        SearcherError: the program breaks a rule of the contract; it and the runtime define the
+            same name for different things; or it is laid out so that they cannot be joined.
     """
-    own, runtime = _Module.parse(optimizer.source), _Module.parse(export.runtime)
-    _refuse_collisions(optimizer.name, own, runtime, ast.parse(export.joint))
+    program, name = searcher.program, searcher.short_name
+    require_contract(program)
+    own, runtime = _Module.parse(program.source), _Module.parse(export.runtime)
+    _refuse_collisions(name, own, runtime, ast.parse(export.joint))
     top = [
-        _header(optimizer, export, own),
+        _header(searcher, export, own),
         _import_block([*own.imports, *runtime.imports]),
-        _rule(f"The optimizer: {optimizer.class_name}"),
+        _rule(f"The optimizer: {program.class_name}"),
         own.body,
     ]
     framework = export.framework.partition(" ")[0]
@@ -74,10 +79,10 @@ def compose(optimizer: LoadedOptimizer, export: Export) -> str:
     ]
     text = "\n\n\n".join(["\n\n".join(top), *(_NOQA.sub("", part) for part in rest)]) + "\n"
     try:
-        compile(text, f"{optimizer.name}.py", "exec", dont_inherit=True)
+        compile(text, f"{name}.py", "exec", dont_inherit=True)
     except SyntaxError as error:
         raise SearcherError(
-            f"{optimizer.name} must begin with its docstring and imports, each on lines of its "
+            f"{name} must begin with its docstring and imports, each on lines of its "
             f"own, to be exported, but: {error}"
         ) from error
     return text
@@ -114,6 +119,13 @@ def packages(source: str) -> tuple[str, ...]:
     """The packages beyond the standard library that ``source`` imports, as pip names them."""
     roots = {statement.root for node in ast.walk(ast.parse(source)) for statement in _parsed(node)}
     return tuple(_PACKAGES[root] for root in _PACKAGES if root in roots)
+
+
+def literal(value: Hyperparameter) -> str:
+    """``value`` as an expression of Python."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -222,25 +234,29 @@ def _names_read(tree: ast.Module) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _header(optimizer: LoadedOptimizer, export: Export, own: _Module) -> str:
+def _header(searcher: ProgramSearcher, export: Export, own: _Module) -> str:
     usage = "\n".join(f"    {line}".rstrip() for line in export.usage.strip().split("\n"))
-    needed = [export.framework, *(p for p in packages(optimizer.source) if p != "numpy"), "numpy"]
-    facts = [*_provenance(optimizer, export), f"Needs: {', '.join(needed)}."]
-    title = f"{optimizer.class_name}: {export.title}."
-    idea = textwrap.fill(optimizer.idea, _WIDTH)
+    needed = [
+        export.framework,
+        *(p for p in packages(searcher.program.source) if p != "numpy"),
+        "numpy",
+    ]
+    facts = [*_provenance(searcher, export), f"Needs: {', '.join(needed)}."]
+    title = f"{searcher.program.class_name}: {export.title}."
+    idea = textwrap.fill(searcher.program.idea, _WIDTH)
     paragraphs = [title, idea, own.docstring, usage, "\n".join(facts)]
     text = "\n\n".join(_quotable(p) for p in paragraphs if p)
     licence = f"# SPDX-License-Identifier: MIT\n# {COPYRIGHT}"
-    if optimizer.provenance.origin != "shipped":  # not ours to license
+    if searcher.provenance.origin != "shipped":  # not ours to license
         licence = f"# The runtime, not the optimizer: MIT License, {COPYRIGHT}"
     return f'{licence}\n"""{text}\n"""'
 
 
-def _provenance(optimizer: LoadedOptimizer, export: Export) -> Iterator[str]:
-    told = optimizer.provenance
+def _provenance(searcher: ProgramSearcher, export: Export) -> Iterator[str]:
+    told = searcher.provenance
     shipped = told.origin == "shipped"
     where = "" if shipped else ", a file of its user, under the licence of its author"
-    yield f"Optimizer: {optimizer.name}{where}."
+    yield f"Optimizer: {searcher.short_name}{where}."
     if told.model:
         run = f" in the run {told.run}" if told.run else ""
         day = f", {told.date}" if told.date else ""
@@ -249,7 +265,8 @@ def _provenance(optimizer: LoadedOptimizer, export: Export) -> Iterator[str]:
         yield f"Parents: {', '.join(told.parents)}."
     if told.command:
         yield f"Made by: {told.command}"
-    command = shlex.join(("llamea-gpu", "export", optimizer.spec, "--to", export.target))
+    spec = str(Spec.parse(searcher.name).without_folder())
+    command = shlex.join(("llamea-gpu", "export", spec, "--to", export.target))
     yield f"Exported by: llamea-gpu {__version__}, {command}"
 
 

@@ -6,14 +6,13 @@ What it does: makes one kind of `LiveSearcher` of a generated optimizer, a libra
 evaluate with ``failure``. So they run on a live kernel as they are.
 
 What it does not do: isolate anything. A generated optimizer, NEXT of a hybrid included, is executed
-in this very process, screened as `llamea_gpu.live.optimizer` says. What a model answers to
+in this very process, screened as `llamea_gpu.programs.instances` says. What a model answers to
 ``llm:`` is parsed and never executed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +24,12 @@ import numpy as np
 
 from llamea_gpu.contract import Configuration, Evaluate, Optimizer, Space
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.live.optimizer import LoadedOptimizer, load_optimizer
+from llamea_gpu.programs import Hyperparameter, Program, make
 from llamea_gpu.prompting.proposer import DeviceFacts
 from llamea_gpu.searchers.hybrid import Hybrid, parts
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
-from llamea_gpu.searchers.registry import Hyperparameter, Searcher, resolve
+from llamea_gpu.searchers.registry import ProgramSearcher, Searcher, resolve
+from llamea_gpu.searchers.spec import Spec
 from llamea_gpu.spaces.recording import RecordingInfo
 
 
@@ -94,33 +94,34 @@ def load_searcher(
         SearcherError: nothing has that name, a setting does not exist, a library is missing, or
             the source breaks a rule of the contract.
     """
-    if spec.startswith("hybrid:"):
-        if hyperparameters:
-            raise SearcherError(f"{spec}: settings of a hybrid must stand in its spec, not beside")
-        found = parts(spec)
-        following = _loaded(found.following)
-        build = partial(_hybrid, found.first, following, found.share, framework)
+    found = resolve(spec, hyperparameters)
+    if Spec.parse(spec).scheme == "hybrid":
+        hybrid = parts(spec)
+        following = _loaded(hybrid.following)
+        build = partial(_hybrid, hybrid.first, following, hybrid.share, framework)
         return _of_library(spec, build, framework)
-    if _is_scheme(spec):
-        spec = _with_settings(spec, hyperparameters)
-        library = resolve(spec)
-        if not isinstance(library, LibrarySearcher):
-            raise SearcherError(f"{spec} runs in the sandbox alone: it cannot tune a live kernel")
-        return _of_library(spec, partial(_library, library, framework), framework)
-    optimizer = load_optimizer(spec, **cast("dict[str, Hyperparameter]", hyperparameters))
-    live = live_optimizer(optimizer)
-    return replace(live, make=partial(_watched, optimizer, framework)) if watched else live
+    if isinstance(found, LibrarySearcher):
+        return _of_library(found.name, partial(_library, found, framework), framework)
+    program = _live_program(found)
+    live = live_program(found)
+    return replace(live, make=partial(_watched, program, framework)) if watched else live
 
 
-def live_optimizer(optimizer: LoadedOptimizer) -> LiveSearcher:
+def live_program(searcher: ProgramSearcher) -> LiveSearcher:
     """A generated or classical optimizer, given what the contract says and nothing else."""
+    program = searcher.program
     return LiveSearcher(
-        name=optimizer.name,
-        class_name=optimizer.class_name,
-        hyperparameters=dict(optimizer.hyperparameters),
-        fingerprint=hashlib.sha256(optimizer.source.encode()).hexdigest()[:16],
-        make=partial(_make, optimizer),
+        name=searcher.short_name,
+        class_name=program.class_name,
+        hyperparameters=program.settings,
+        fingerprint=fingerprint(program),
+        make=partial(_make, program),
     )
+
+
+def fingerprint(program: Program) -> str:
+    """What tells programs of one name apart: the start of the digest."""
+    return program.digest[:16]
 
 
 class LiveEvaluate:
@@ -210,14 +211,12 @@ def _of_library(
     return LiveSearcher(spec, name, {}, digest, partial(_Live, build, framework))
 
 
-def _make(optimizer: LoadedOptimizer, **hyperparameters: Hyperparameter) -> Optimizer:
-    return optimizer.with_settings(**hyperparameters).make()
+def _make(program: Program, **hyperparameters: Hyperparameter) -> Optimizer:
+    return make(program.with_settings(**hyperparameters))
 
 
-def _watched(
-    optimizer: LoadedOptimizer, framework: Framework, **hyperparameters: Hyperparameter
-) -> _Live:
-    made = _make(optimizer, **hyperparameters)
+def _watched(program: Program, framework: Framework, **hyperparameters: Hyperparameter) -> _Live:
+    made = _make(program, **hyperparameters)
     return _Live(lambda *_: made, framework)
 
 
@@ -229,40 +228,33 @@ def _library(
 
 def _hybrid(
     first: LibrarySearcher,
-    following: LibrarySearcher | LoadedOptimizer,
+    following: LibrarySearcher | Program,
     share: float,
     framework: Framework,
     evaluate: Any,
     space: Any,
 ) -> Hybrid:
     then = (
-        following.make()
-        if isinstance(following, LoadedOptimizer)
+        make(following)
+        if isinstance(following, Program)
         else _library(following, framework, evaluate, space)
     )
     return Hybrid(_library(first, framework, evaluate, space), then, share)
 
 
-def _loaded(following: Searcher) -> LibrarySearcher | LoadedOptimizer:
+def _loaded(following: Searcher) -> LibrarySearcher | Program:
     """A fault of NEXT's source shows now, and not when FIRST has used up its share."""
     if isinstance(following, LibrarySearcher):
         return following
-    optimizer = load_optimizer(following.name)
-    optimizer.make()
-    return optimizer
+    program = _live_program(following)
+    make(program)
+    return program
 
 
-def _is_scheme(spec: str) -> bool:
-    """Whether something of a library's is meant, and not a name or ``FILE.py:Class``."""
-    scheme, colon, _ = spec.partition("?")[0].partition(":")
-    return bool(colon) and not scheme.endswith(".py")
-
-
-def _with_settings(spec: str, settings: Mapping[str, Setting]) -> str:
-    if not settings:
-        return spec
-    said = "&".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in settings.items()
-    )
-    return f"{spec}{'&' if '?' in spec else '?'}{said}"
+def _live_program(searcher: ProgramSearcher) -> Program:
+    """The program, if it may run outside the sandbox."""
+    if Spec.parse(searcher.name).scheme:
+        raise SearcherError(
+            f"{searcher.name} runs in the sandbox alone: it cannot tune a live kernel"
+        )
+    return searcher.program

@@ -3,8 +3,8 @@
 What it does: a JSON document by a schema, written together with the optimizer, whole or not at all,
 and never over something that is there.
 
-What it does not do: decide anything. `llamea_gpu.live.optimizer` reads ``idea``, ``date``,
-``command`` and ``provenance`` of it.
+What it does not do: decide anything. `llamea_gpu.programs.shipped` reads ``date``, ``command``
+and ``provenance`` of it.
 """
 
 from __future__ import annotations

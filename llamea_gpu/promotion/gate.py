@@ -18,12 +18,11 @@ import numpy as np
 from llamea_gpu.bench.findings import Comparison
 from llamea_gpu.errors import AnswerError, SearcherError
 from llamea_gpu.export import helion, kernel_tuner
-from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance
+from llamea_gpu.programs import admit
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check
-from llamea_gpu.prompting import admit
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource, searcher_names
-from llamea_gpu.searchers.source import find_class, parse_source
+from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Task, Trace, run_seed
 
 CPU_SHARE = 0.05
@@ -40,7 +39,7 @@ def free_name(name: str, folder: Path) -> Check:
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         sentence = f"{folder} is no folder that can be written to: give another with --into."
         return Check("name", "no folder", "free", False, sentence)
-    taken = name in searcher_names() or any(
+    taken = name in shipped() or any(
         (folder / f"{name}{suffix}").exists() for suffix in (".py", ".json")
     )
     if taken:
@@ -56,12 +55,10 @@ def contract(source: str, class_name: str) -> Check:
     """The text passes admission, and is found without naming its class, as shipped ones are."""
     name, wanted = "contract", "admitted"
     try:
-        admitted = admit(source)
-        path = Path(f"{class_name}.py")
-        found = find_class(path, parse_source(path, source), "").name
-    except (AnswerError, SearcherError) as error:
+        found = admit(source).class_name
+    except AnswerError as error:
         return Check(name, "refused", wanted, False, str(error))
-    if not admitted.class_name == found == class_name:
+    if found != class_name:
         sentence = f"The optimizer must be {class_name}, but {found} is what the file is run as."
         return Check(name, found, wanted, False, sentence)
     return Check(name, "admitted", wanted, True, "It keeps the rules of the contract.")
@@ -97,7 +94,10 @@ def own_cpu(tasks: Sequence[Task], traces: Mapping[str, Sequence[Trace]]) -> Che
 
 
 def determinism(
-    searcher: SearcherSource, tasks: Sequence[Task], unsafe: bool, workers: Sequence[int] = _WORKERS
+    searcher: ProgramSearcher,
+    tasks: Sequence[Task],
+    unsafe: bool,
+    workers: Sequence[int] = _WORKERS,
 ) -> Check:
     """The same seed gives the same trace in sandboxes of their own, of one and of two workers."""
     found = []
@@ -127,20 +127,11 @@ def determinism(
     return Check("determinism", measured, "0", True, sentence)
 
 
-def exportable(searcher: SearcherSource) -> Check:
+def exportable(searcher: ProgramSearcher) -> Check:
     """The text can be written as one file for each framework."""
-    optimizer = LoadedOptimizer(
-        name=searcher.name,
-        class_name=searcher.class_name,
-        source=searcher.source,
-        idea="",
-        hyperparameters=searcher.hyperparameters,
-        provenance=Provenance("file"),
-        defaults=searcher.hyperparameters,
-    )
     try:
-        helion.export_source(optimizer)
-        kernel_tuner.export_source(optimizer)
+        helion.export_source(searcher)
+        kernel_tuner.export_source(searcher)
     except SearcherError as error:
         return Check("export", "refused", "possible", False, str(error))
     sentence = "It can be exported to Helion and to Kernel Tuner."

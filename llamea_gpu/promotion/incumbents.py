@@ -15,9 +15,10 @@ from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline, shipped_baseline
 from llamea_gpu.bench.plan import Plan, RunKey
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import Searcher, SearcherSource, resolve, searcher_names
+from llamea_gpu.searchers.registry import ProgramSearcher, Searcher, resolve
 from llamea_gpu.tasks import Task, Trace
 
 # Kernel Tuner's and Helion's best on the recordings that ship, and quick enough to run.
@@ -54,7 +55,7 @@ class Incumbents:
         self._baseline = baseline
         self._runs: dict[RunKey, Trace] = {}
         self._problems: list[Check] = []
-        self._everywhere = self._resolved(specs or (*searcher_names(), *KERNEL_TUNER))
+        self._everywhere = self._resolved(specs or (*shipped(), *KERNEL_TUNER))
         self._for_helion = [] if specs else self._resolved(HELION)
 
     def problems(self) -> list[Check]:
@@ -66,7 +67,7 @@ class Incumbents:
         return [searcher.name for group, _ in self._groups(tasks) for searcher in group]
 
     def bench(
-        self, candidate: SearcherSource, tasks: Sequence[Task], runner: Runner, folder: Path
+        self, candidate: ProgramSearcher, tasks: Sequence[Task], runner: Runner, folder: Path
     ) -> list[BenchResults]:
         """``candidate`` and its incumbents on all ``tasks``, then, if need be, on Helion's alone.
 

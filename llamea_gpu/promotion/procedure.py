@@ -11,7 +11,6 @@ earlier check keeps it.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import shlex
 from collections.abc import Callable, Sequence
@@ -33,18 +32,16 @@ from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
-from llamea_gpu.live.optimizer import idea_of
+from llamea_gpu.programs import Program, admit, read_program
 from llamea_gpu.promotion import gate
 from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
 from llamea_gpu.promotion.incumbents import Incumbents, reusable_runs
 from llamea_gpu.promotion.measurements import training_of, validation_of
 from llamea_gpu.promotion.source import shipped_text, snake_case
 from llamea_gpu.promotion.tuning import Tuning, tune
-from llamea_gpu.prompting import Program, admit
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource
-from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
+from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
@@ -261,8 +258,9 @@ class Promotion:
             checks = [gate.first_look(0), *self._unseen("There is no second look.")]
             return Report(candidate.slot, name, None, tuple(checks))
         progress(f"{candidate.identifier} {program.class_name}: tuning")
+        written = read_program(program.source, program.class_name)
         tuning = tune(
-            _searcher(program.source, program.class_name),
+            written,
             self._training,
             self._runner,
             runs=self._settings.tuning_runs,
@@ -270,8 +268,8 @@ class Promotion:
             cpu_limit_s=self._recorded.cpu_limit_s,
             charge_cpu=self._charge_cpu,
         )
-        text = shipped_text(program.source, program.class_name, program.idea, tuning.settings)
-        searcher = replace(_searcher(text, program.class_name), name=name)
+        text = shipped_text(written, tuning.settings)
+        searcher = ProgramSearcher(name, read_program(text, program.class_name))
         progress(f"{candidate.identifier}: contract, determinism, export")
         checks = self._before_the_look(searcher, tuning)
         report = Report(candidate.slot, name, tuning, tuple(checks))
@@ -286,12 +284,12 @@ class Promotion:
     def _looked(self) -> set[str]:
         return _looked(self._archive, self._validation)
 
-    def _before_the_look(self, searcher: SearcherSource, tuning: Tuning) -> list[Check]:
+    def _before_the_look(self, searcher: ProgramSearcher, tuning: Tuning) -> list[Check]:
         unsafe = self._settings.unsafe
         traces = {task.name: tuning.traces(task.name) for task in self._training}
         return [
             gate.free_name(searcher.name, self._into),
-            gate.contract(searcher.source, searcher.class_name),
+            gate.contract(searcher.program.source, searcher.program.class_name),
             gate.clean_runs([trace for found in traces.values() for trace in found]),
             gate.own_cpu(self._training, traces),
             gate.determinism(searcher, self._training, unsafe),
@@ -307,7 +305,7 @@ class Promotion:
         self,
         report: Report,
         candidate: Candidate,
-        searcher: SearcherSource,
+        searcher: ProgramSearcher,
         tuning: Tuning,
         progress: Progress,
     ) -> Report:
@@ -334,7 +332,9 @@ class Promotion:
         if not report.passed:
             return report
         card = self._card(report, candidate, searcher, tuning, benches, look)
-        return replace(report, card=card, path=write_promoted(card, searcher.source, self._into))
+        return replace(
+            report, card=card, path=write_promoted(card, searcher.program.source, self._into)
+        )
 
     def _merged(
         self, checks: Sequence[Check], tuning: Tuning, results: BenchResults, name: str
@@ -364,7 +364,7 @@ class Promotion:
         self,
         report: Report,
         candidate: Candidate,
-        searcher: SearcherSource,
+        searcher: ProgramSearcher,
         tuning: Tuning,
         benches: Sequence[BenchResults],
         look: int,
@@ -375,17 +375,17 @@ class Promotion:
         return Card(
             format_version=1,
             name=report.name,
-            class_name=searcher.class_name,
-            idea=idea_of(ast.parse(searcher.source), searcher.class_name),
+            class_name=searcher.program.class_name,
+            idea=searcher.program.idea,
             date=now.date().isoformat(),
             command=self._command(report.name, benches),
             provenance=self._origin(candidate, program),
-            hyperparameters=dict(searcher.hyperparameters),
-            written=dict(_searcher(program.source, program.class_name).hyperparameters),
+            hyperparameters=searcher.program.settings,
+            written=read_program(program.source, program.class_name).settings,
             training=training_of(tuning),
             validation=validation_of(report.name, benches, look, gate.level_of(look)),
             checks=report.checks,
-            source_sha256=hashlib.sha256(searcher.source.encode()).hexdigest(),
+            source_sha256=hashlib.sha256(searcher.program.source.encode()).hexdigest(),
         )
 
     def _origin(self, candidate: Candidate, program: Program) -> Origin:
@@ -420,9 +420,3 @@ class Promotion:
         path = _search_path(self._recorded, self._settings)
         names = expand(self._settings.validation, path)
         return [Path(name).name if Path(name).is_file() else name for name in names]
-
-
-def _searcher(source: str, class_name: str) -> SearcherSource:
-    path = Path(f"{class_name}.py")
-    owner = find_class(path, parse_source(path, source), class_name)
-    return SearcherSource(class_name, source, class_name, numeric_defaults(owner))

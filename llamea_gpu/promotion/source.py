@@ -15,29 +15,27 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.promotion.constants import with_defaults
-from llamea_gpu.prompting.normalise import program_digest
-from llamea_gpu.searchers.source import Hyperparameter, find_class, parse_source
+from llamea_gpu.programs import Hyperparameter, Program
+from llamea_gpu.programs.defaults import with_defaults
+from llamea_gpu.programs.normalise import program_digest
+from llamea_gpu.programs.syntax import classes_of
 
 _LINE_LENGTH = 100
 _FORMAT_S = 60
 
 
-def shipped_text(
-    source: str, class_name: str, idea: str, values: Mapping[str, Hyperparameter]
-) -> str:
-    """``source`` with ``values`` as defaults and ``idea`` as docstring if the class has none.
+def shipped_text(program: Program, values: Mapping[str, Hyperparameter]) -> str:
+    """The source with ``values`` as defaults and the idea as docstring if the class has none.
 
     Raises:
         SearcherError: the text cannot be edited without changing what it does.
     """
-    edited = _with_docstring(with_defaults(source, class_name, values), class_name, idea)
-    text = _formatted(edited)
-    wanted = program_digest(with_defaults(source, class_name, values), class_name)
-    if program_digest(text, class_name) != wanted:
+    class_name = program.class_name
+    tuned = with_defaults(program, values)
+    text = _formatted(_with_docstring(tuned, class_name, program.idea))
+    if program_digest(text, class_name) != program_digest(tuned, class_name):
         raise SearcherError(f"the layout of {class_name} must not change it, but does")
     return text
 
@@ -49,8 +47,7 @@ def snake_case(class_name: str) -> str:
 
 
 def _with_docstring(source: str, class_name: str, idea: str) -> str:
-    path = Path(f"{class_name}.py")
-    owner = find_class(path, parse_source(path, source), class_name)
+    owner = classes_of(ast.parse(source))[class_name]
     if ast.get_docstring(owner):
         return source
     first = owner.body[0]

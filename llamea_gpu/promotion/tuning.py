@@ -19,11 +19,12 @@ import numpy as np
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import Comparison, Standing
+from llamea_gpu.programs import Program
 from llamea_gpu.promotion.constants import Settings, random_settings, tunable
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import score_space
-from llamea_gpu.searchers.registry import SearcherSource
+from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Task, Trace, run_seed
 
 FINAL_REPEATS = 10  # of winner and defaults on seeds of their own
@@ -67,7 +68,7 @@ class Tuning:
 
 
 def tune(
-    program: SearcherSource,
+    program: Program,
     tasks: Sequence[Task],
     runner: Runner,
     *,
@@ -81,7 +82,7 @@ def tune(
     With too few runs for a race of two, the defaults are measured and kept. ``charge_cpu``: own CPU
     seconds count as tuning time.
     """
-    defaults = tunable(program.source, program.class_name)
+    defaults = tunable(program)
     rules = BenchSettings(_stream(seed, "final"), "", charge_cpu, cpu_limit_s)
     spent, arms, best = 0, 0, defaults
     if defaults:
@@ -92,10 +93,9 @@ def tune(
             race = _Race(program, tasks, runner, _stream(seed, "race"), rules)
             best = race.winner(raced)
             spent = race.runs
-    finalists = [replace(program, name=DEFAULT)]
+    finalists = [ProgramSearcher(DEFAULT, program)]
     if best != defaults:
-        merged = {**program.hyperparameters, **best}
-        finalists.append(replace(program, name=TUNED, hyperparameters=merged))
+        finalists.append(ProgramSearcher(TUNED, program.with_settings(**best)))
     plan = make_plan(finalists, tasks, FINAL_REPEATS, rules)
     results = run_bench(plan, finalists, tasks, runner)
     assert results.analysis is not None
@@ -117,7 +117,7 @@ class _Race:
 
     def __init__(
         self,
-        program: SearcherSource,
+        program: Program,
         tasks: Sequence[Task],
         runner: Runner,
         seed: int,
@@ -151,8 +151,7 @@ class _Race:
         """Bring each arm to ``repeats`` runs on each space; a repeat's seed is the same for all."""
         pending = []
         for number in alive:
-            settings = {**self._program.hyperparameters, **arms[number]}
-            searcher = replace(self._program, hyperparameters=settings)
+            searcher = ProgramSearcher("arm", self._program.with_settings(**arms[number]))
             for place, task in enumerate(self._tasks):
                 for repeat in range(len(traces[number][place]), repeats):
                     seed = run_seed(self._seed, task.name, repeat)

@@ -12,10 +12,10 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
+from llamea_gpu.programs import ALLOWED_MODULES, ALLOWED_PACKAGES
 from llamea_gpu.prompting.context import OPERATORS, Operator, PromptContext
 from llamea_gpu.prompting.feedback import weak_points
 from llamea_gpu.prompting.filters import all_filters
-from llamea_gpu.prompting.screening import ALLOWED_MODULES, ALLOWED_PACKAGES
 from llamea_gpu.resources import resource_dir
 
 if TYPE_CHECKING:

@@ -118,9 +118,7 @@ class Runner:
             if start.is_faulty or start.outcome == "budget":
                 return start
         job = Job(
-            source=searcher.source,
-            class_name=searcher.class_name,
-            hyperparameters=dict(searcher.hyperparameters),
+            program=searcher.program,
             task=task,
             # Not the first one's random numbers again.
             seed=seed if start is None else run_seed(seed, task.name, 1),

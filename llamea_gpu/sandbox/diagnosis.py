@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 from llamea_gpu.errors import SandboxError
+from llamea_gpu.programs import Program
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.launch import find_installation
 from llamea_gpu.sandbox.levels import LANDLOCK, LEVELS, NAMESPACES, SECCOMP, Ingredients, Level
@@ -121,9 +122,7 @@ def measure(zygote: ZygoteProcess) -> Costs:
 def _time_run(zygote: ZygoteProcess, calls: int, size: int) -> tuple[float, float]:
     """Median real and CPU seconds of a run that makes ``calls`` asks of ``size`` configurations."""
     job = Job(
-        source=_ASKING,
-        class_name="Asking",
-        hyperparameters={"calls": calls, "size": size},
+        program=Program(_ASKING, "Asking", (("calls", calls), ("size", size))),
         task=self_test_task(),
         seed=0,
         max_idle_asks=10**9,

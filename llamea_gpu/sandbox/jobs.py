@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llamea_gpu.errors import SandboxError
+from llamea_gpu.programs.program import Program
 from llamea_gpu.tasks import Task, Trace
 
 # The child's own interpreter and libraries take up to 0.7 GB of address space.
@@ -53,17 +53,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One run: ``source`` defines ``class_name``, which is called on ``task`` with ``seed``.
+    """One run of ``program`` on ``task`` with ``seed``.
 
-    ``hyperparameters`` are keyword arguments for the class: numbers, strings and bools. A run that
-    asks ``max_idle_asks`` times without a new visit is stalled; ``charge_cpu`` adds the candidate's
-    own CPU seconds to the task's clock. With ``start``, a trace of this task, the run goes on where
-    that one ended: its visits are free, and the candidate's samples begin with them, best first.
+    A run that asks ``max_idle_asks`` times without a new visit is stalled; ``charge_cpu`` adds the
+    candidate's own CPU seconds to the task's clock. With ``start``, a trace of this task, the run
+    goes on where that one ended: its visits are free, and the candidate's samples begin with them,
+    best first.
     """
 
-    source: str
-    class_name: str
-    hyperparameters: Mapping[str, object]
+    program: Program
     task: Task
     seed: int
     limits: Limits = field(default_factory=Limits)
@@ -78,9 +76,9 @@ class Job:
             SandboxError: a hyperparameter or seed that JSON cannot carry.
         """
         body = {
-            "source": self.source,
-            "class_name": self.class_name,
-            "hyperparameters": dict(self.hyperparameters),
+            "source": self.program.source,
+            "class_name": self.program.class_name,
+            "hyperparameters": self.program.settings,
             "space": self.task.recording.space.fingerprint,
             "seed": self.seed,
             "parallel": parallel,
@@ -91,7 +89,7 @@ class Job:
             return json.dumps(body).encode("utf-8")
         except (TypeError, ValueError) as error:
             # Not the values: an integer that JSON cannot carry cannot be shown either.
-            got = {"seed": self.seed, **self.hyperparameters}
+            got = {"seed": self.seed, **self.program.settings}
             types = ", ".join(f"{name}: {type(value).__name__}" for name, value in got.items())
             raise SandboxError(
                 f"seed and hyperparameters must be plain numbers, strings or bools, but got "

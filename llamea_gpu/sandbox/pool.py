@@ -110,7 +110,7 @@ class Sandbox:
         self.close()
 
     def _run(self, job: Job) -> Trace:
-        library = library_for(job.source)
+        library = library_for(job.program.source)
         problem = ""
         for _ in range(_ATTEMPTS):
             zygote = self._zygote(library)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llamea_gpu.clocks import SequentialClock
+from llamea_gpu.programs import Hyperparameter, Program
 from llamea_gpu.sandbox.jobs import Job, Limits
 from llamea_gpu.sandbox.process import ZygoteProcess
 from llamea_gpu.sandbox.report import AttackVerdict
@@ -76,9 +77,10 @@ class SelfAttack:
 
     def job(self, task: Task, secret: str) -> Job:
         """The run of it, with what an attacker could know: a file's name, the host's pid."""
-        told = {"secret": secret, "host": os.getpid()}
+        told: dict[str, Hyperparameter] = {"secret": secret, "host": os.getpid()}
         limits = _SHORT_LIMITS if self.outcome == "timeout" else _LIMITS
-        return Job(self.source, "Attack", told, task, seed=0, limits=limits)
+        program = Program(self.source, "Attack", tuple(told.items()))
+        return Job(program, task, seed=0, limits=limits)
 
 
 FILE_ATTACK = SelfAttack("read a file of the host", "return open(secret).read()")
@@ -158,7 +160,7 @@ def run_self_test(
 
 def _control(zygote: ZygoteProcess, task: Task) -> AttackVerdict:
     """An honest candidate: its trace must be what the recording says, to the end of the budget."""
-    trace = run_job(zygote, Job(_CONTROL_SOURCE, "Control", {}, task, 0))
+    trace = run_job(zygote, Job(Program(_CONTROL_SOURCE, "Control"), task, 0))
     right = (
         trace.outcome == "budget"
         and len(trace.rows) == _BUDGET_EVALUATIONS

@@ -19,9 +19,8 @@ NEXT, without a searcher in between.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -35,9 +34,11 @@ from llamea_gpu.contract import (
     Space,
 )
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
+from llamea_gpu.programs import make
+from llamea_gpu.programs.shipped import classical
 from llamea_gpu.searchers import registry
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
-from llamea_gpu.searchers.source import find_class, parse_source, read_source
+from llamea_gpu.searchers.spec import Spec
 from llamea_gpu.spaces.seeded import SeededSpace
 
 
@@ -84,24 +85,28 @@ def parts(spec: str) -> Parts:
     Raises:
         SearcherError: there are not two parts, or one of them is not allowed in its place.
     """
-    first_spec, plus, next_spec = spec.partition(":")[2].partition("+")
+    whole = spec.partition(":")[2]
+    first_spec, plus, next_spec = whole.partition("+")
     if "llm:" in spec and "key=" in spec:  # the errors below show the spec
         raise SearcherError(
             "a spec is recorded, so it must hold no key (this one is not shown): name the variable "
             "that holds it in LLAMEA_GPU_LLM_KEY_VARIABLE"
         )
-    if not (first_spec and plus and next_spec) or "hybrid:" in spec.partition(":")[2]:
+    if not (first_spec and plus and next_spec) or "hybrid:" in whole:
         raise SearcherError(
             f"a hybrid must be hybrid:FIRST+NEXT, of two searchers that are none themselves, but "
             f"got {spec!r}"
         )
-    first_spec, share = _without_share(spec, first_spec)
-    if first_spec.startswith("llm:"):
+    first = Spec.parse(first_spec)
+    share = _share(spec, first.value("share"))
+    first = first.without("share")
+    if first.scheme == "llm":
         # Hybrids of one FIRST ask alike: each keeps a conversation of its own.
-        first_spec = _with_default(first_spec, "fallback", "none")
         tag = hashlib.sha256(next_spec.encode()).hexdigest()[:8]
-        first_spec = _with_default(first_spec, "tag", tag)
-    return Parts(trusted(first_spec), registry.resolve(next_spec), share)
+        for key, value in (("fallback", "none"), ("tag", tag)):
+            if first.value(key) is None:
+                first = first.with_settings({key: value})
+    return Parts(trusted(str(first)), registry.resolve(next_spec), share)
 
 
 def build(first: str, following: str, share: float) -> Hybrid:
@@ -203,65 +208,39 @@ def _plain(config: Iterable[int]) -> Configuration:
     return tuple(map(int, config))
 
 
-def _classical(name: str) -> Callable[..., Optimizer]:
-    """The class of a classical optimizer.
-
-    Raises:
-        SearcherError: there is none: what a model wrote runs in the sandbox alone.
-    """
-    path = registry.classical().get(name)
-    if path is None:
-        raise SearcherError(
-            f"a searcher that runs outside the sandbox must be a library's, llm:MODEL or one of "
-            f"{', '.join(registry.classical())}, but got {name!r}"
-        )
-    found = find_class(path, parse_source(path, read_source(path)), "")
-    module = importlib.import_module(f"llamea_gpu.searchers.classical.{name}")
-    return cast("Callable[..., Optimizer]", getattr(module, found.name))
-
-
-def build_classical(name: str, **settings: Setting) -> Optimizer:
-    """An instance of a classical optimizer, in this process.
-
-    Raises:
-        SearcherError: there is none of that name.
-    """
-    return _classical(name)(**settings)
-
-
 def trusted(spec: str) -> LibrarySearcher:
-    """``spec`` as a searcher that may run outside the sandbox."""
+    """``spec`` as a searcher that may run outside the sandbox.
+
+    Raises:
+        SearcherError: it may not: what a model or a user wrote runs in the sandbox alone.
+    """
     found = registry.resolve(spec)
     if isinstance(found, LibrarySearcher):
         return found
-    name = spec.partition("?")[0]
-    _classical(name)
+    name = Spec.parse(spec).target
+    if name not in classical():
+        raise SearcherError(
+            f"a searcher that runs outside the sandbox must be a library's, llm:MODEL or one of "
+            f"{', '.join(classical())}, but got {name!r}"
+        )
     return LibrarySearcher(
         name=spec,
         factory="llamea_gpu.searchers.hybrid:build_classical",
-        settings={"name": name, **found.hyperparameters},
+        settings={"name": name, **found.program.settings},
     )
 
 
-def _with_default(spec: str, key: str, value: str) -> str:
-    """``spec`` with that setting, unless it has one of its own."""
-    target, _, query = spec.partition("?")
-    items = [item for item in query.split("&") if item]
-    if any(item.partition("=")[0] == key for item in items):
-        return spec
-    return f"{target}?{'&'.join([*items, f'{key}={value}'])}"
+def build_classical(name: str, **settings: Setting) -> Optimizer:
+    """An instance of a classical optimizer, in this process."""
+    return make(registry.read_file(classical()[name]).with_settings(**settings))
 
 
-def _without_share(spec: str, first: str) -> tuple[str, float]:
-    """FIRST without its ``share=``, and the share: 1 when it names none."""
-    target, _, query = first.partition("?")
-    items = [item for item in query.split("&") if item]
-    shares = [item.partition("=")[2] for item in items if item.startswith("share=")]
-    rest = "&".join(item for item in items if not item.startswith("share="))
+def _share(spec: str, text: str | None) -> float:
+    """FIRST's share of the budget: 1 when it names none."""
     try:
-        share = float(shares[-1]) if shares else 1.0
+        share = 1.0 if text is None else float(text)
     except ValueError:
         share = math.nan
     if not 0 < share <= 1:
-        raise SearcherError(f"{spec}: share must be above 0 and at most 1, but got {shares[-1]!r}")
-    return (f"{target}?{rest}" if rest else target), share
+        raise SearcherError(f"{spec}: share must be above 0 and at most 1, but got {text!r}")
+    return share

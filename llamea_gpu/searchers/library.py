@@ -63,11 +63,9 @@ def require(package: str, extra: str, needed_by: str) -> str:
 
 
 def parse_settings(
-    spec: str, query: str, defaults: Mapping[str, AnySetting], rule: str = "be one of"
+    spec: str, query: str, defaults: Mapping[str, AnySetting]
 ) -> dict[str, AnySetting]:
     """``key=value&key=value`` as settings in the type of each default; only those that are set.
-
-    ``rule`` is what a key must do, for the message.
 
     Raises:
         SearcherError: a key that is not in ``defaults``, one without a value, or a value of
@@ -78,7 +76,7 @@ def parse_settings(
         key, _, text = item.partition("=")
         if key not in defaults:
             raise SearcherError(
-                f"{spec}: a setting must {rule} ({', '.join(defaults) or 'there are none'}), "
+                f"{spec}: a setting must be one of ({', '.join(defaults) or 'there are none'}), "
                 f"but got {key!r}"
             )
         settings[key] = _converted(spec, key, text, defaults[key])

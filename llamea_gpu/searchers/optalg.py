@@ -19,19 +19,16 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import AnswerError, SearcherError
+from llamea_gpu.programs import Hyperparameter, Program
+from llamea_gpu.programs.defaults import defaults_of
+from llamea_gpu.programs.normalise import program_digest
+from llamea_gpu.programs.reading import idea_of
+from llamea_gpu.programs.syntax import classes_of, method_of, parse
 from llamea_gpu.searchers.kernel_tuner.installed import module_options
-from llamea_gpu.searchers.library import require
-from llamea_gpu.searchers.registry import SearcherSource
-from llamea_gpu.searchers.source import (
-    Hyperparameter,
-    find_class,
-    method_of,
-    numeric_defaults,
-    parse_source,
-    read_source,
-    with_settings,
-)
+from llamea_gpu.searchers.library import parse_settings, require
+from llamea_gpu.searchers.registry import ProgramSearcher, read_text
+from llamea_gpu.searchers.spec import Spec
 
 _TUNE = "tune"
 _OPTIMIZER = "LlameaGpuOptimizer"
@@ -42,7 +39,7 @@ from llamea_gpu.searchers.kernel_tuner import wrapping as _llamea_gpu_wrapping
 """
 
 
-def resolve(spec: str, name: str, query: str) -> SearcherSource:
+def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
     """The optimizer in the file that ``name`` names.
 
     Raises:
@@ -50,30 +47,54 @@ def resolve(spec: str, name: str, query: str) -> SearcherSource:
             optimizer; a hyperparameter does not exist or has another type.
     """
     require("kernel_tuner", "kernel-tuner", spec)
-    file_name, colon, chosen = name.partition(".py:")
-    path = Path(f"{file_name}.py" if colon else name)
-    if path.suffix != ".py":
+    file = Spec("", name).file
+    if file is None:
         raise SearcherError(f"{spec}: an OptAlg must be given as FILE.py[:Class], but got {name!r}")
-    source = read_source(path)
-    tree = parse_source(path, source)
-    if _is_strategy_module(tree, chosen):
+    path, class_name = file
+    source = read_text(path)
+    try:
+        tree = parse(source)
+    except AnswerError as error:
+        raise SearcherError(f"{path} must be Python source, but: {error}") from error
+    if _is_strategy_module(tree, class_name):
         defaults = _module_defaults(tree)
+        idea = idea_of(tree)
         tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_tune", name=_TUNE)
     else:
-        found = find_class(path, tree, chosen)
-        defaults = numeric_defaults(found)
-        tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_class", name=found.name)
-    return SearcherSource(
-        name=spec,
+        owner = _class(path, tree, class_name)
+        declared = defaults_of(owner, classes_of(tree))
+        defaults = {key: default.value for key, default in declared.items()}
+        idea = idea_of(tree, owner)
+        tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_class", name=owner.name)
+    program = Program(
         source=source + tail,
         class_name=_OPTIMIZER,
-        hyperparameters=with_settings(spec, defaults, query),
+        hyperparameters=tuple(defaults.items()),
+        idea=idea,
+        digest=program_digest(source + tail, _OPTIMIZER),
     )
+    chosen = parse_settings(spec, query, program.settings)
+    return ProgramSearcher(spec, program.with_settings(**chosen))
 
 
 def names() -> tuple[str, ...]:
     """None: such optimizers are named by their files."""
     return ()
+
+
+def _class(path: Path, tree: ast.Module, chosen: str) -> ast.ClassDef:
+    """The class to run: the one named, or the only one that can be called."""
+    classes = classes_of(tree)
+    if chosen:
+        fitting = [classes[chosen]] if chosen in classes else []
+    else:
+        fitting = [node for node in classes.values() if method_of(node, "__call__", {})]
+    if len(fitting) != 1:
+        raise SearcherError(
+            f"{path} must hold one class with a __call__ method, or be named as FILE.py:Class; "
+            f"classes in it: {', '.join(classes) or 'none'}"
+        )
+    return fitting[0]
 
 
 def _is_strategy_module(tree: ast.Module, chosen: str) -> bool:
@@ -86,9 +107,9 @@ def _is_strategy_module(tree: ast.Module, chosen: str) -> bool:
         return False
     if chosen in ("", _TUNE):
         return True
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == chosen]
-    return bool(classes) and not any(
-        method_of(classes[-1], method) for method in ("__call__", _TUNE)
+    owner = classes_of(tree).get(chosen)
+    return owner is not None and not any(
+        method_of(owner, method, {}) for method in ("__call__", _TUNE)
     )
 
 

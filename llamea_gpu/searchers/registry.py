@@ -1,4 +1,4 @@
-"""Finds a searcher by its spec.
+"""Finds a searcher by its spec: the only place that knows what a spec names.
 
 A spec is ``NAME`` of a classical or generated optimizer, ``FILE.py`` or ``FILE.py:Class``, or
 ``SCHEME:NAME`` of a library's searcher, each with ``?key=value&key=value`` to set hyperparameters:
@@ -9,8 +9,8 @@ A spec is ``NAME`` of a classical or generated optimizer, ``FILE.py`` or ``FILE.
     kernel_tuner:genetic_algorithm?popsize=20
     hybrid:llm:MODEL?rounds=1+iterated_local_search?kick_size=3
 
-What it does not do: import or run a searcher. Its class and hyperparameters are read from the
-syntax tree, because the file may hold anything; the sandbox runs it.
+What it does not do: import or run a searcher. A program is read by its syntax tree, because the
+file may hold anything; the sandbox runs it.
 """
 
 from __future__ import annotations
@@ -18,119 +18,107 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from llamea_gpu.errors import SearcherError
-from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.library import LibrarySearcher
-from llamea_gpu.searchers.source import (
-    Hyperparameter,
-    find_class,
-    numeric_defaults,
-    parse_source,
-    read_source,
-    with_settings,
-)
-
-__all__ = [
-    "Hyperparameter",
-    "Searcher",
-    "SearcherSource",
-    "resolve",
-    "resolve_source",
-    "searcher_names",
-]
-
-_CLASSICAL = Path(__file__).resolve().parent / "classical"
-# Each module has ``resolve(spec, name, query)``, which returns a searcher, and ``names()``.
-_SCHEMES = {
-    "kernel_tuner": "llamea_gpu.searchers.kernel_tuner",
-    "optalg": "llamea_gpu.searchers.optalg",
-    "helion": "llamea_gpu.searchers.helion",
-    "scipy": "llamea_gpu.searchers.scipy_optimize",
-    "optuna": "llamea_gpu.searchers.optuna_samplers",
-    "llm": "llamea_gpu.searchers.llm",
-    "hybrid": "llamea_gpu.searchers.hybrid",
-}
+from llamea_gpu.errors import AnswerError, SearcherError
+from llamea_gpu.programs import Program, Provenance, read_program
+from llamea_gpu.programs.shipped import provenance_of, shipped
+from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings
+from llamea_gpu.searchers.spec import SCHEMES, Spec
 
 
 @dataclass(frozen=True, slots=True)
-class SearcherSource:
-    """A searcher as text: what the sandbox needs to run it.
+class ProgramSearcher:
+    """A program under the name that benches, tables and exported files give it.
 
-    ``name`` is the spec it was found by. ``hyperparameters`` holds every numeric one, at its
-    default unless the spec sets it. ``first`` is the searcher on whose run this one goes on: a
+    ``name`` is the spec it was found by. ``first`` is the searcher on whose run this one goes on: a
     hybrid's.
     """
 
     name: str
-    source: str
-    class_name: str
-    hyperparameters: Mapping[str, Hyperparameter]
+    program: Program
+    provenance: Provenance = field(default_factory=lambda: Provenance("file"))
     first: LibrarySearcher | None = None
 
-
-Searcher = SearcherSource | LibrarySearcher
-
-
-def searcher_names() -> tuple[str, ...]:
-    """Names of the searchers that ship: classical ones, then generated ones, each sorted."""
-    return tuple(_shipped())
+    @property
+    def short_name(self) -> str:
+        """The name without settings; of a file without its folder and suffix, too."""
+        return Spec.parse(self.name).name
 
 
-def resolve(spec: str) -> Searcher:
-    """The searcher that ``spec`` names.
+Searcher = ProgramSearcher | LibrarySearcher
+
+
+def resolve(spec: str, settings: Mapping[str, Setting] | None = None) -> Searcher:
+    """The searcher that ``spec`` names; ``settings`` win over those in the spec.
 
     Raises:
         SearcherError: nothing has that name, the file cannot be read or holds no such class, its
             library is missing, or a hyperparameter does not exist or has another type.
     """
-    target, _, query = spec.partition("?")
-    scheme, colon, name = target.partition(":")
-    if colon and scheme in _SCHEMES:
-        found: Searcher = importlib.import_module(_SCHEMES[scheme]).resolve(spec, name, query)
-        return found
-    return resolve_source(spec)
+    parts = Spec.parse(spec)
+    if not parts.scheme:
+        return resolve_program(spec, settings)
+    if settings:
+        if parts.scheme == "hybrid":
+            raise SearcherError(f"{spec}: settings of a hybrid must stand in its spec, not beside")
+        parts = parts.with_settings(settings)
+        spec = str(parts)
+    module = importlib.import_module(SCHEMES[parts.scheme])
+    found: Searcher = module.resolve(spec, parts.target, parts.query)
+    return found
 
 
-def resolve_source(spec: str) -> SearcherSource:
-    """The searcher that ``spec`` names, which must be source text: no library's.
+def resolve_program(spec: str, settings: Mapping[str, Setting] | None = None) -> ProgramSearcher:
+    """The searcher that ``spec`` names, which must be a program: no library's.
 
     Raises:
         SearcherError: as for `resolve`.
     """
-    target, _, query = spec.partition("?")
-    file_name, _, class_name = target.partition(".py:")
-    path = _shipped().get(target)
-    if path is None:
-        path = Path(f"{file_name}.py" if class_name else target)
-        if path.suffix != ".py":
-            raise SearcherError(_unknown(target))
-    source = read_source(path)
-    found = find_class(path, parse_source(path, source), class_name)
-    return SearcherSource(
-        name=spec,
-        source=source,
-        class_name=found.name,
-        hyperparameters=with_settings(spec, numeric_defaults(found), query),
-    )
+    parts = Spec.parse(spec)
+    path = None if parts.scheme else shipped().get(parts.target)
+    provenance, class_name = Provenance("file"), ""
+    if path is not None:
+        provenance = provenance_of(parts.target)
+    elif parts.file is not None and not parts.scheme:
+        path, class_name = parts.file
+    else:
+        raise SearcherError(_unknown(spec.partition("?")[0]))
+    program = read_file(path, class_name)
+    chosen = parse_settings(spec, parts.query, program.settings)
+    program = program.with_settings(**chosen).with_settings(**settings or {})
+    return ProgramSearcher(str(parts.with_settings(settings or {})), program, provenance)
 
 
-def classical() -> dict[str, Path]:
-    """Name to file of the optimizers that are this package's own code."""
-    files = sorted(path for path in _CLASSICAL.glob("*.py") if path.stem != "__init__")
-    return {path.stem: path for path in files}
+def read_text(path: Path) -> str:
+    """The text of a searcher's file.
+
+    Raises:
+        SearcherError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise SearcherError(f"a searcher's file must be readable UTF-8 text: {error}") from error
 
 
-def _shipped() -> dict[str, Path]:
-    """Name to file of everything that ships."""
-    generated = sorted(resource_dir("generated_optimizers").glob("*.py"))
-    return {**classical(), **{path.stem: path for path in generated}}
+def read_file(path: Path, class_name: str = "") -> Program:
+    """The program in a file.
+
+    Raises:
+        SearcherError: it cannot be read, is not Python, or has no class of that name, or no one
+            class of the contract's shape.
+    """
+    try:
+        return read_program(read_text(path), class_name)
+    except AnswerError as error:
+        hint = " Or name one: FILE.py:Class." if error.kind == "ambiguous-class" else ""
+        raise SearcherError(f"{path} must hold an optimizer, but: {error}{hint}") from error
 
 
 def _unknown(name: str) -> str:
-    known = searcher_names()
+    known = tuple(shipped())
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
     return f"a searcher must be a known name or a FILE.py[:Class], but got {name!r}: {hint}"

@@ -19,9 +19,9 @@ from llamea_gpu.evolution.behaviour import (
     novelty,
 )
 from llamea_gpu.evolution.parents import SAME_BEHAVIOUR
-from llamea_gpu.searchers.classical.genetic_algorithm import GeneticAlgorithm
-from llamea_gpu.searchers.classical.iterated_local_search import IteratedLocalSearch
-from llamea_gpu.searchers.classical.random_search import RandomSearch
+from llamea_gpu.programs.classical.genetic_algorithm import GeneticAlgorithm
+from llamea_gpu.programs.classical.iterated_local_search import IteratedLocalSearch
+from llamea_gpu.programs.classical.random_search import RandomSearch
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.tasks import Evaluator, Task, Trace, build_tasks, run_seed
 

@@ -20,9 +20,10 @@ from llamea_gpu.cli import app
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.export.helion import export_source
 from llamea_gpu.live.helion.registration import search_class
-from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance, load_optimizer
+from llamea_gpu.programs import read_program
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.registry import searcher_names
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
 # Not random_search: its class has the name of a search of Helion's.
@@ -31,7 +32,7 @@ SPECS = (
     *("differential_evolution", BEST),
 )
 
-SHIPPED = [name for name in searcher_names() if name != "random_search"] + [BEST]
+SHIPPED = [name for name in shipped() if name != "random_search"] + [BEST]
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +63,9 @@ def imported(text: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: Path(spec).stem)
 def test_registered_and_exported_visit_the_same(spec: str, softmax: Any, tmp_path: Path) -> None:
-    optimizer = load_optimizer(spec)
+    optimizer = resolve_program(spec)
     imported(export_source(optimizer), tmp_path)
-    exported = helion.autotuner.search_algorithms[optimizer.class_name]
+    exported = helion.autotuner.search_algorithms[optimizer.program.class_name]
     assert exported.__module__ == "exported"
     seen, best = [], []
     for cls in (search_class(optimizer), exported):
@@ -77,7 +78,7 @@ def test_registered_and_exported_visit_the_same(spec: str, softmax: Any, tmp_pat
 
 
 def test_it_takes_hyperparameters_and_a_budget(softmax: Any, tmp_path: Path) -> None:
-    optimizer = load_optimizer("iterated_local_search", kick_size=4)
+    optimizer = resolve_program("iterated_local_search", {"kick_size": 4})
     module = imported(export_source(optimizer), tmp_path)
     search = module.autotuner(evaluations=9, max_kicks=7)(*softmax).autotuner
     assert search.evaluations == 9
@@ -137,10 +138,10 @@ print("done", [name for name in sys.modules if name.startswith("llamea")])
 def test_it_works_where_llamea_gpu_is_not_installed(tmp_path: Path) -> None:
     names = []
     for spec in (SPECS[0], BEST):
-        optimizer = load_optimizer(spec)
-        path = tmp_path / f"{optimizer.name}_exported.py"
+        optimizer = resolve_program(spec)
+        path = tmp_path / f"{optimizer.short_name}_exported.py"
         path.write_text(export_source(optimizer), encoding="utf-8")
-        names.append((path.stem, optimizer.class_name))
+        names.append((path.stem, optimizer.program.class_name))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", STRANGER, str(tmp_path), json.dumps(names)],
         capture_output=True,
@@ -152,19 +153,19 @@ def test_it_works_where_llamea_gpu_is_not_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).stem)
 def test_it_imports_the_standard_library_and_what_helion_brings(spec: str) -> None:
-    optimizer = load_optimizer(spec)
+    optimizer = resolve_program(spec)
     text = export_source(optimizer)
     nodes = list(ast.walk(ast.parse(text)))
     named = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
     named |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     others = {name.split(".")[0] for name in named} - sys.stdlib_module_names
     assert others == {"numpy", "helion", "threadpoolctl"} | ({"scipy"} if spec == BEST else set())
-    at = optimizer.source.index(f"class {optimizer.class_name}")
-    assert optimizer.source[at:].strip() in text  # as it was written
+    at = optimizer.program.source.index(f"class {optimizer.program.class_name}")
+    assert optimizer.program.source[at:].strip() in text  # as it was written
 
 
 def test_its_head_says_how_to_use_it_and_its_tail_joins_it() -> None:
-    text = export_source(load_optimizer("iterated_local_search"))
+    text = export_source(resolve_program("iterated_local_search"))
     head, tail = text.split('"""')[1], text[text.index("\nSEARCH = ") :]
     assert head.startswith("IteratedLocalSearch: a search for Helion.\n\nDescend to a local")
     assert "HELION_AUTOTUNER=IteratedLocalSearch" in head
@@ -182,7 +183,7 @@ SEARCH = helion_search(
         "kick_size": 2,
         "max_kicks": 3,
     },
-    fingerprint="18b93fba1504ce35",
+    fingerprint="34a56631fc553a70",
 )
 helion_register(SEARCH)
 
@@ -195,8 +196,8 @@ def autotuner(**options):
 
 def test_linters_have_nothing_to_say(tmp_path: Path) -> None:
     for spec in SPECS[:-1]:  # the last is exported as its model wrote it
-        text = export_source(load_optimizer(spec))
-        (tmp_path / f"{load_optimizer(spec).name}.py").write_text(text, encoding="utf-8")
+        text = export_source(resolve_program(spec))
+        (tmp_path / f"{resolve_program(spec).short_name}.py").write_text(text, encoding="utf-8")
     ruff = (sys.executable, "-m", "ruff")
     for command in (("check", "--select", "E,F,I,W"), ("format", "--check")):
         done = subprocess.run(
@@ -210,7 +211,7 @@ def test_linters_have_nothing_to_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["autotuner", "SEARCH", "HelionSpace", "random"])
 def test_a_name_of_the_files_own_is_refused(name: str) -> None:
     source = f"{name} = 3\n\n\nclass Mine:\n    def __call__(self, e, s, r): ...\n"
-    mine = LoadedOptimizer("mine", "Mine", source, "The idea.", {}, Provenance("file"))
+    mine = ProgramSearcher("mine", read_program(source))
     with pytest.raises(SearcherError, match=name):
         export_source(mine)
 

@@ -21,29 +21,30 @@ from llamea_gpu.cli import app
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.export.kernel_tuner import export_source
 from llamea_gpu.export.standalone import COPYRIGHT, packages
-from llamea_gpu.live.optimizer import LoadedOptimizer, Provenance, load_optimizer
+from llamea_gpu.programs import Provenance, read_program
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.registry import searcher_names
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning")
 
 GOLDEN = Path(__file__).parent / "golden" / "genetic_algorithm.txt"
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
-SPECS = (*searcher_names(), BEST)
+SPECS = (*shipped(), BEST)
 VERSION = f"llamea-gpu {llamea_gpu.__version__}"
 
 
 def exported(source: str, name: str = "mine") -> str:
-    return export_source(
-        LoadedOptimizer(name, "Mine", source, "The idea.", {"size": 4}, Provenance("file"))
-    )
+    return export_source(ProgramSearcher(name, read_program(source)))
 
 
 MINE = "class Mine:\n    def __init__(self, size=4): ...\n    def __call__(self, e, s, r): ...\n"
 
 
 def test_the_export_is_the_golden_one() -> None:
-    text = export_source(load_optimizer("genetic_algorithm")).replace(VERSION, "llamea-gpu VERSION")
+    text = export_source(resolve_program("genetic_algorithm")).replace(
+        VERSION, "llamea-gpu VERSION"
+    )
     if os.environ.get("LLAMEA_GPU_UPDATE_GOLDEN"):
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8")
@@ -51,16 +52,16 @@ def test_the_export_is_the_golden_one() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).stem)
 def test_the_optimizer_is_in_it_as_it_was_written(spec: str) -> None:
-    optimizer = load_optimizer(spec)
+    optimizer = resolve_program(spec)
     text = export_source(optimizer)
-    at = optimizer.source.index(f"class {optimizer.class_name}")
-    assert optimizer.source[at:].strip() in text
-    assert text.count(f"class {optimizer.class_name}") == 2  # and its strategy
+    at = optimizer.program.source.index(f"class {optimizer.program.class_name}")
+    assert optimizer.program.source[at:].strip() in text
+    assert text.count(f"class {optimizer.program.class_name}") == 2  # and its strategy
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).stem)
 def test_it_imports_the_standard_library_numpy_and_kernel_tuner(spec: str) -> None:
-    text = export_source(load_optimizer(spec))
+    text = export_source(resolve_program(spec))
     tree = ast.parse(text)
     roots = {
         name.split(".")[0]
@@ -73,7 +74,7 @@ def test_it_imports_the_standard_library_numpy_and_kernel_tuner(spec: str) -> No
         )
     }
     others = roots - sys.stdlib_module_names
-    source = load_optimizer(spec).source
+    source = resolve_program(spec).program.source
     assert others == {"numpy", "kernel_tuner"} | ({"scipy"} if "scipy" in source else set())
     needs = next(line for line in text.splitlines() if line.startswith("Needs: "))
     assert ("scipy" in needs) == ("scipy" in source)
@@ -81,8 +82,10 @@ def test_it_imports_the_standard_library_numpy_and_kernel_tuner(spec: str) -> No
 
 def test_linters_have_nothing_to_say(tmp_path: Path) -> None:
     for spec in SPECS:
-        optimizer = load_optimizer(spec)
-        (tmp_path / f"{optimizer.name}.py").write_text(export_source(optimizer), encoding="utf-8")
+        optimizer = resolve_program(spec)
+        (tmp_path / f"{optimizer.short_name}.py").write_text(
+            export_source(optimizer), encoding="utf-8"
+        )
     # A lambda that has a name is a model's style, and stays.
     rules = ("--select", "E4,E7,E9,F,I", "--ignore", "E731", "--isolated", "--no-cache")
     done = subprocess.run(
@@ -112,10 +115,10 @@ def test_it_works_where_llamea_gpu_is_not_installed(tmp_path: Path) -> None:
     Simulation(small_recording(), tmp_path)
     names = []
     for spec in SPECS:
-        optimizer = load_optimizer(spec)
-        path = tmp_path / f"{optimizer.name}_exported.py"
+        optimizer = resolve_program(spec)
+        path = tmp_path / f"{optimizer.short_name}_exported.py"
         path.write_text(export_source(optimizer), encoding="utf-8")
-        names.append((path.stem, f"{optimizer.class_name}Strategy"))
+        names.append((path.stem, f"{optimizer.program.class_name}Strategy"))
     done = subprocess.run(
         [
             sys.executable,
@@ -135,7 +138,7 @@ def test_it_works_where_llamea_gpu_is_not_installed(tmp_path: Path) -> None:
 
 def test_hyperparameters_are_in_the_signature_with_the_values_of_the_spec(tmp_path: Path) -> None:
     path = tmp_path / "exported.py"
-    path.write_text(export_source(load_optimizer("genetic_algorithm?offspring=9")))
+    path.write_text(export_source(resolve_program("genetic_algorithm?offspring=9")))
     kind = load_module(path).GeneticAlgorithmStrategy
     assert "llamea-gpu export 'genetic_algorithm?offspring=9' --to kernel-tuner" in path.read_text()
     assert kind().hyperparameters["offspring"] == 9
@@ -145,29 +148,25 @@ def test_hyperparameters_are_in_the_signature_with_the_values_of_the_spec(tmp_pa
 
 
 def test_numbers_that_are_no_literals_and_a_hyperparameter_called_seed(tmp_path: Path) -> None:
-    source = MINE.replace("size=4", "size=4, limit=1e999, seed=3")
-    optimizer = LoadedOptimizer(
-        *("mine", "Mine", source, "Idea."),
-        {"size": 4, "limit": float("inf"), "seed": 8},
-        Provenance("file"),
-    )
+    program = read_program(MINE.replace("size=4", "size=4, limit=9.0, seed=3, kind='a'"))
+    optimizer = ProgramSearcher("mine", program.with_settings(limit=float("inf"), seed=8))
     path = tmp_path / "exported.py"
     path.write_text(export_source(optimizer))
     made = load_module(path).MineStrategy(seed=5)
     assert made.seed == 5
-    assert made.hyperparameters == {"size": 4, "limit": float("inf"), "seed": 8}
+    assert made.hyperparameters == {"size": 4, "limit": float("inf"), "seed": 8, "kind": "a"}
 
 
 def test_the_header_holds_idea_provenance_and_licence() -> None:
     licence = Path(__file__).parents[2].joinpath("LICENSE").read_text(encoding="utf-8")
     told = Provenance("shipped", "a-model", "a-run", ("p1", "p2"), "2026-01-02", "the command")
-    loaded = load_optimizer("random_search")
+    loaded = resolve_program("random_search")
     text = export_source(replace(loaded, provenance=told))
     head = text[: text.index("import contextlib")]
     assert COPYRIGHT in licence
     assert head.startswith(f"# SPDX-License-Identifier: MIT\n# {COPYRIGHT}\n")
     for said in (
-        loaded.idea,
+        loaded.program.idea,
         "Written by: a-model in the run a-run, 2026-01-02.",
         "Parents: p1, p2.",
         "Made by: the command",
@@ -193,7 +192,8 @@ HOSTILE = '''he said """\nimport os\nos.abort()\n""" \\ \x1b[2J\x00 and "'''
 
 def test_foreign_text_stays_in_the_header() -> None:
     told = Provenance("shipped", HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, HOSTILE)
-    optimizer = LoadedOptimizer("mine", "Mine", MINE, HOSTILE, {}, told)
+    program = replace(read_program(MINE), idea=HOSTILE)
+    optimizer = ProgramSearcher("mine", program, told)
     tree = ast.parse(export_source(optimizer))
     assert {type(node).__name__ for node in tree.body} == {
         *("Expr", "Import", "ImportFrom", "ClassDef", "Assign")
@@ -284,7 +284,7 @@ def test_the_command_writes_a_file_once(tmp_path: Path) -> None:
     done = invoke(*arguments)
     assert done.exit_code == 0
     assert done.stdout == f"{path}: GeneticAlgorithm for kernel-tuner\n"
-    assert path.read_text(encoding="utf-8") == export_source(load_optimizer("genetic_algorithm"))
+    assert path.read_text(encoding="utf-8") == export_source(resolve_program("genetic_algorithm"))
     path.write_text("precious")
     refused = invoke(*arguments)
     assert isinstance(refused.exception, SearcherError)
@@ -297,7 +297,7 @@ def test_the_command_writes_a_file_once(tmp_path: Path) -> None:
 def test_the_command_prints_without_an_output() -> None:
     done = invoke("random_search", "--to", "kernel-tuner")
     assert done.exit_code == 0
-    assert done.stdout == export_source(load_optimizer("random_search"))
+    assert done.stdout == export_source(resolve_program("random_search"))
 
 
 def test_nothing_is_written_when_the_optimizer_is_refused(tmp_path: Path) -> None:

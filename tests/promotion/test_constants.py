@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.promotion.constants import random_settings, tunable, with_defaults
+from llamea_gpu.programs import read_program
+from llamea_gpu.programs.defaults import with_defaults
+from llamea_gpu.promotion.constants import random_settings, tunable
 from llamea_gpu.promotion.source import shipped_text, snake_case
-from llamea_gpu.searchers.source import find_class, numeric_defaults, parse_source
 
 SOURCE = '''\
 """Größe, in a module that counts bytes: äöü."""
@@ -28,14 +29,15 @@ class Mine:
         evaluate(space.sample(1))
 '''
 
+MINE = read_program(SOURCE)
+
 
 def defaults_of(source: str) -> dict[str, object]:
-    path = Path("mine.py")
-    return dict(numeric_defaults(find_class(path, parse_source(path, source), "")))
+    return {k: v for k, v in read_program(source).hyperparameters if not isinstance(v, str)}
 
 
 def test_what_can_be_tuned_are_bools_and_numbers_with_a_scale() -> None:
-    assert tunable(SOURCE, "Mine") == {
+    assert tunable(MINE) == {
         "größe": 4,
         "rate": 0.25,
         "shift": -12,
@@ -61,35 +63,35 @@ def test_what_can_be_tuned_are_bools_and_numbers_with_a_scale() -> None:
     ids=lambda values: "-".join(values),
 )
 def test_the_text_changes_at_the_literals_and_nowhere_else(values: dict[str, object]) -> None:
-    edited = with_defaults(SOURCE, "Mine", values)
+    edited = with_defaults(MINE, values)
     before = defaults_of(SOURCE)
     assert defaults_of(edited) == {**before, **values}
     assert [type(v) for v in defaults_of(edited).values()] == [type(v) for v in before.values()]
     assert edited.count("\n") == SOURCE.count("\n")
-    back = with_defaults(edited, "Mine", {name: before[name] for name in values})
+    back = with_defaults(read_program(edited), {name: before[name] for name in values})
     assert ast.dump(ast.parse(back)) == ast.dump(ast.parse(SOURCE))
     assert "# ünd" in edited
     assert "# stays" in edited
 
 
 def test_the_defaults_themselves_change_nothing() -> None:
-    assert with_defaults(SOURCE, "Mine", tunable(SOURCE, "Mine")) == SOURCE
+    assert with_defaults(MINE, tunable(MINE)) == SOURCE
 
 
 @pytest.mark.parametrize("name", ["label", "base", "nothing", "self"])
 def test_only_a_numeric_default_can_be_replaced(name: str) -> None:
     with pytest.raises(SearcherError, match=name):
-        with_defaults(SOURCE, "Mine", {name: 1})
+        with_defaults(MINE, {name: 1})
 
 
 @pytest.mark.parametrize("value", [5.0, True])
 def test_a_default_keeps_its_type(value: object) -> None:
     with pytest.raises(SearcherError, match="after the edit"):
-        with_defaults(SOURCE, "Mine", {"größe": value})
+        with_defaults(MINE, {"größe": value})
 
 
 def test_random_settings_keep_type_sign_and_range() -> None:
-    defaults = tunable(SOURCE, "Mine")
+    defaults = tunable(MINE)
     rng = np.random.default_rng(0)
     drawn = [random_settings(defaults, rng) for _ in range(500)]
     for name, default in defaults.items():
@@ -106,11 +108,12 @@ def test_random_settings_keep_type_sign_and_range() -> None:
 
 
 def test_the_shipped_text_has_a_docstring_and_does_the_same() -> None:
-    text = shipped_text(SOURCE, "Mine", 'Says "one" thing\\.', {"größe": 9})
+    mine = replace(MINE, idea='Says "one" thing\\.')
+    text = shipped_text(mine, {"größe": 9})
     owner = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef))
     assert ast.get_docstring(owner) == 'Says "one" thing\\.'
     assert defaults_of(text)["größe"] == 9
-    again = shipped_text(text, "Mine", "Another idea.", {"größe": 9})
+    again = shipped_text(replace(read_program(text), idea="Another idea."), {"größe": 9})
     assert again == text  # laid out, and one docstring is enough
 
 

@@ -12,9 +12,10 @@ from support.programs import CLIMBER, random_program
 from support.recordings import small_recording
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
+from llamea_gpu.programs import read_program
 from llamea_gpu.promotion import gate
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.tasks import Task
 
 CLIMBING = CLIMBER.format(start=6)
@@ -37,9 +38,8 @@ FAULTY = (
 )
 
 
-def searcher(source: str, name: str = "mine") -> SearcherSource:
-    class_name = source.split("class ")[1].split(":")[0]
-    return SearcherSource(name, source, class_name, {})
+def searcher(source: str, name: str = "mine") -> ProgramSearcher:
+    return ProgramSearcher(name, read_program(source))
 
 
 def test_the_contract_is_admission_and_being_found_without_a_name() -> None:
@@ -48,7 +48,9 @@ def test_the_contract_is_admission_and_being_found_without_a_name() -> None:
     assert not forbidden.passed
     assert "'os'" in forbidden.sentence
     helper = f"{CLIMBING}\n\nclass Helper:\n    def __call__(self):\n        return 1\n"
-    ambiguous = gate.contract(helper, "Climber")
+    assert gate.contract(helper, "Climber").passed
+    other = helper.replace("__call__(self)", "__call__(self, evaluate, space, rng)")
+    ambiguous = gate.contract(other, "Climber")
     assert not ambiguous.passed
     assert "Climber, Helper" in ambiguous.sentence
 

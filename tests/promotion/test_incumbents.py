@@ -13,13 +13,15 @@ from support.recordings import small_recording
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import RunKey
+from llamea_gpu.programs import read_program
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.incumbents import KERNEL_TUNER, Incumbents, reusable_runs
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource, resolve, searcher_names
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.tasks import Task, build_tasks
 
-MINE = SearcherSource("mine", climber_program(5), "Climber", {"start": 5})
+MINE = ProgramSearcher("mine", read_program(climber_program(5)))
 SETTINGS = BenchSettings()
 SPECS = ("random_search", "iterated_local_search")
 REPEATS = 5
@@ -114,7 +116,7 @@ def test_helions_searchers_are_met_on_helions_recordings_alone(
         [replace(recording, info=replace(recording.info, framework="helion 1.5.0"))]
     )
     incumbents = Incumbents((), SETTINGS, REPEATS, baseline)
-    everywhere = [*searcher_names(), *KERNEL_TUNER]
+    everywhere = [*shipped(), *KERNEL_TUNER]
     assert incumbents.names(tasks) == everywhere
     assert incumbents.names(helion) == [*everywhere, "helion:LFBOTreeSearch"]
     groups = incumbents._groups([*tasks, *helion])
@@ -136,7 +138,7 @@ def test_a_mixed_validation_is_two_benches_with_one_set_of_runs(
     recording = small_recording("small2")
     info = replace(recording.info, framework="helion 1.5.0")
     mixed = (tasks[0], *build_tasks([replace(recording, info=info)]))
-    monkeypatch.setattr("llamea_gpu.promotion.incumbents.searcher_names", lambda: SPECS[:1])
+    monkeypatch.setattr("llamea_gpu.promotion.incumbents.shipped", lambda: SPECS[:1])
     monkeypatch.setattr("llamea_gpu.promotion.incumbents.KERNEL_TUNER", ())
     monkeypatch.setattr("llamea_gpu.promotion.incumbents.HELION", SPECS[1:])
     first, second = bench(Incumbents((), SETTINGS, REPEATS, baseline), mixed, counting, tmp_path)

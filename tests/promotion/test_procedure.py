@@ -25,8 +25,7 @@ from llamea_gpu.errors import ArchiveError, SearcherError, SettingsError
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.export.helion import export_source as export_to_helion
 from llamea_gpu.export.kernel_tuner import export_source as export_to_kernel_tuner
-from llamea_gpu.live import optimizer as optimizer_module
-from llamea_gpu.live.optimizer import load_optimizer
+from llamea_gpu.programs import shipped
 from llamea_gpu.promotion import (
     Card,
     Check,
@@ -39,8 +38,7 @@ from llamea_gpu.promotion import (
 from llamea_gpu.promotion.card import write_promoted
 from llamea_gpu.promotion.procedure import FOLDER
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers import registry
-from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.searchers.registry import resolve, resolve_program
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.tasks import Task, build_tasks
 
@@ -80,7 +78,11 @@ def test_a_candidate_that_passes_everything_ships(
     assert card.source_sha256 == hashlib.sha256(source.encode()).hexdigest()
     assert card.written == {"start": 2}
     assert report.tuning is not None
-    assert card.hyperparameters == report.tuning.settings == resolve(str(path)).hyperparameters
+    assert (
+        card.hyperparameters
+        == report.tuning.settings
+        == resolve_program(str(path)).program.settings
+    )
     assert card.validation.look == 1
     assert [d.incumbent for d in card.validation.differences] == ["random_search"]
     assert [s.space for s in card.validation.scores.spaces] == ["held0", "held1"]
@@ -89,13 +91,12 @@ def test_a_candidate_that_passes_everything_ships(
     assert len(card.provenance.prompt_sha256) == 64
     assert card.command.startswith("llamea-gpu bench ladder random_search --spaces held0")
 
-    monkeypatch.setattr(optimizer_module, "resource_dir", lambda _: path.parent)
-    monkeypatch.setattr(registry, "resource_dir", lambda _: path.parent)
-    loaded = load_optimizer("ladder")
+    monkeypatch.setattr(shipped, "resource_dir", lambda _: path.parent)
+    loaded = resolve_program("ladder")
     assert loaded.provenance.origin == "shipped"
     assert (loaded.provenance.model, loaded.provenance.run) == ("canned", "small-run")
     assert (loaded.provenance.date, loaded.provenance.command) == (card.date, card.command)
-    assert loaded.idea == card.idea == IDEA
+    assert loaded.program.idea == card.idea == IDEA
     for export in (export_to_kernel_tuner, export_to_helion):
         assert "Written by: canned in the run small-run" in export(loaded)
     assert runner.run(resolve("ladder"), tasks[0], 1).outcome == "budget"

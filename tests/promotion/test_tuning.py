@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.programs import CLIMBER
 
+from llamea_gpu.programs import read_program
 from llamea_gpu.promotion.tuning import DEFAULT, TUNED, _size, tune
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import SearcherSource
 from llamea_gpu.tasks import Task
 
 SWITCHED = (
@@ -49,13 +49,8 @@ class Fragile:
 """
 
 
-def searcher(source: str, **hyperparameters: object) -> SearcherSource:
-    name = source.split("class ")[1].split(":")[0]
-    return SearcherSource(name, source, name, hyperparameters)
-
-
 def test_a_constant_that_matters_is_tuned(tasks: tuple[Task, ...], runner: Runner) -> None:
-    program = searcher(SWITCHED, climb=False, start=6)
+    program = read_program(SWITCHED)
     found = tune(program, tasks, runner, runs=60, seed=1)
     assert found.is_tuned
     assert found.settings["climb"] is True
@@ -75,7 +70,7 @@ def test_a_constant_that_matters_is_tuned(tasks: tuple[Task, ...], runner: Runne
 def test_constants_that_do_not_matter_are_kept(
     seed: int, tasks: tuple[Task, ...], runner: Runner
 ) -> None:
-    found = tune(searcher(IDLE, unused=7), tasks, runner, runs=40, seed=seed)
+    found = tune(read_program(IDLE), tasks, runner, runs=40, seed=seed)
     assert not found.is_tuned
     assert found.settings == {"unused": 7}
     assert found.name == DEFAULT
@@ -83,7 +78,7 @@ def test_constants_that_do_not_matter_are_kept(
 
 
 def test_settings_that_fail_lose(tasks: tuple[Task, ...], runner: Runner) -> None:
-    found = tune(searcher(FRAGILE, size=3, careful=True), tasks, runner, runs=60, seed=3)
+    found = tune(read_program(FRAGILE), tasks, runner, runs=60, seed=3)
     assert found.settings["careful"] is True
     assert found.default.failed_runs == 0
 
@@ -91,7 +86,7 @@ def test_settings_that_fail_lose(tasks: tuple[Task, ...], runner: Runner) -> Non
 def test_without_a_budget_the_defaults_are_measured_and_kept(
     tasks: tuple[Task, ...], runner: Runner
 ) -> None:
-    found = tune(searcher(IDLE, unused=7), tasks, runner, runs=0, seed=1)
+    found = tune(read_program(IDLE), tasks, runner, runs=0, seed=1)
     assert (found.arms, found.tuned, found.runs) == (1, None, 10 * len(tasks))
     assert found.default.interval is not None
 

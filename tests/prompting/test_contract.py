@@ -11,7 +11,8 @@ from support.recordings import small_recording
 
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import AnswerError
-from llamea_gpu.prompting import PromptContext, admit, render
+from llamea_gpu.programs import Program, admit
+from llamea_gpu.prompting import PromptContext, render
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import Task, Trace
@@ -35,7 +36,7 @@ def run(recording: Recording) -> Iterator[Run]:
             head = "class Probe:\n    def __call__(self, evaluate, space, rng):\n"
             source = head + textwrap.indent(textwrap.dedent(body).strip(), " " * 8) + "\n"
             admit(source)
-            return sandbox.run(Job(source, "Probe", {}, task, 0, Limits(cpu_s=20.0)))
+            return sandbox.run(Job(Program(source, "Probe"), task, 0, Limits(cpu_s=20.0)))
 
         yield run_body
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from llamea_gpu.prompting import ALLOWED_MODULES, OPERATORS, PromptContext, render
+from llamea_gpu.programs import ALLOWED_MODULES
+from llamea_gpu.prompting import OPERATORS, PromptContext, render
 from llamea_gpu.prompting.edits import has_edits
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.features import compute_features

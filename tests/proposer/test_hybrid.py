@@ -15,12 +15,13 @@ from support.recordings import small_recording
 
 from llamea_gpu.bench.plan import describe_searcher
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled, TaskError
+from llamea_gpu.programs import Program
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
 from llamea_gpu.sandbox import Job
 from llamea_gpu.searchers.hybrid import Hybrid
 from llamea_gpu.searchers.library import LibrarySearcher
-from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
@@ -133,19 +134,20 @@ def test_a_trace_of_another_task_is_refused(task: Task) -> None:
 
 def test_a_sandboxed_candidate_begins_with_what_was_measured(runner: Runner, task: Task) -> None:
     start = first_part(task, [3, 50, 7, 90])
-    job = Job(UNTRUSTED, "FromTheBest", {}, task, seed=1, start=start)
+    job = Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
     trace = runner.sandbox.run(job)
     assert trace.rows.tolist()[:4] == [3, 50, 7, 90]
     assert trace.elapsed_s.tolist()[:4] == start.elapsed_s.tolist()
     assert trace.outcome == "budget"
-    plain = runner.sandbox.run(Job(UNTRUSTED, "FromTheBest", {}, task, seed=1))
+    plain = runner.sandbox.run(Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1))
     # Its first sample: four revisits, and two of the configurations that it would have begun with.
     assert trace.rows.tolist()[4:6] == plain.rows.tolist()[:2]
 
 
 def test_the_child_is_told_an_order_and_no_cost(task: Task) -> None:
     start = first_part(task, [3, 50, 7, 90])
-    told = json.loads(Job(UNTRUSTED, "FromTheBest", {}, task, seed=1, start=start).to_bytes(1))
+    job = Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
+    told = json.loads(job.to_bytes(1))
     costs = task.recording.time_ms
     assert told["measured"] == sorted([3, 50, 7, 90], key=lambda row: costs[row])
     assert not [value for value in told.values() if isinstance(value, float)]
@@ -270,7 +272,7 @@ def test_a_next_one_of_source_text_is_for_the_sandbox_and_any_other_one_is_not(
     file.write_text(UNTRUSTED)
     for named in ("iterated_local_search?kick_size=3", str(file)):
         found = resolve(f"hybrid:{LLM}+{named}")
-        assert isinstance(found, SearcherSource)
+        assert isinstance(found, ProgramSearcher)
         assert isinstance(found.first, LibrarySearcher)
     found = resolve(f"hybrid:{LLM}+scipy:dual_annealing")
     assert isinstance(found, LibrarySearcher)

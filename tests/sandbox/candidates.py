@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from llamea_gpu.programs import Program
 from llamea_gpu.sandbox import Job, Limits
 from llamea_gpu.tasks import Task, Trace
 
@@ -25,11 +26,11 @@ def candidate(body: str, task: Task, seed: int = 0, limits: Limits | None = None
         "import math, os, random, sys, time\nimport numpy as np\n\nclass C:\n"
         f"    def __call__(self, evaluate, space, rng):\n{indented}\n"
     )
-    return Job(source, "C", {}, task, seed, limits or Limits())
+    return Job(Program(source, "C"), task, seed, limits or Limits())
 
 
 def honest_job(task: Task, seed: int = 0) -> Job:
-    return Job(HONEST, "Honest", {}, task, seed)
+    return Job(Program(HONEST, "Honest"), task, seed)
 
 
 def same(a: Trace, b: Trace) -> bool:

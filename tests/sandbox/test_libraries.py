@@ -17,8 +17,8 @@ import pytest
 from sandbox.candidates import candidate
 
 from llamea_gpu.errors import AnswerError
-from llamea_gpu.prompting import admit
-from llamea_gpu.prompting.screening import ALLOWED_MODULES
+from llamea_gpu.programs import admit
+from llamea_gpu.programs.screening import ALLOWED_MODULES
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.sandbox import Sandbox, launch, preload
 from llamea_gpu.sandbox.levels import LEVELS, Ingredients

@@ -11,6 +11,7 @@ from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import SandboxError
+from llamea_gpu.programs import Program
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.tasks import Evaluator, Task, Trace
@@ -64,8 +65,8 @@ def test_the_end_of_the_budget_ends_the_run_at_once(run: Run) -> None:
 
 
 def test_a_candidate_that_only_revisits_is_stalled(best: Sandbox, task: Task) -> None:
-    source = candidate("c = space.sample(1)\nwhile True: evaluate(c)", task).source
-    trace = best.run(Job(source, "C", {}, task, seed=0, max_idle_asks=50))
+    program = candidate("c = space.sample(1)\nwhile True: evaluate(c)", task).program
+    trace = best.run(Job(program, task, seed=0, max_idle_asks=50))
     assert trace.outcome == "stalled"
     assert (len(trace.rows), trace.revisits) == (1, 50)
 
@@ -148,7 +149,7 @@ def test_whatever_is_raised_is_an_error(run: Run, body: str) -> None:
     ids=["syntax", "import", "name", "arguments"],
 )
 def test_a_source_that_does_not_load_is_an_error(best: Sandbox, task: Task, source: str) -> None:
-    trace = best.run(Job(source, "C", {}, task, seed=0))
+    trace = best.run(Job(Program(source, "C"), task, seed=0))
     assert trace.outcome == "error"
     assert len(trace.rows) == 0
 
@@ -161,17 +162,17 @@ def test_hyperparameters_reach_the_class(best: Sandbox, task: Task) -> None:
         "    def __call__(self, evaluate, space, rng): evaluate(space.sample(self.count))\n"
     )
     given = {"count": 4, "name": "a", "flag": True, "share": 0.25}
-    assert len(best.run(Job(source, "C", given, task, seed=0)).rows) == 4
+    assert len(best.run(Job(Program(source, "C", tuple(given.items())), task, seed=0)).rows) == 4
 
 
 def test_a_hyperparameter_that_is_not_plain_is_the_callers_fault(best: Sandbox, task: Task) -> None:
     with pytest.raises(SandboxError, match="plain numbers"):
-        best.run(Job("", "C", {"x": object()}, task, seed=0))
+        best.run(Job(Program("", "C", (("x", object()),)), task, seed=0))
 
 
 def test_a_hyperparameter_with_too_many_digits_is_named(best: Sandbox, task: Task) -> None:
     with pytest.raises(SandboxError, match="mask: int"):
-        best.run(Job("", "C", {"mask": 10**5000}, task, seed=0))
+        best.run(Job(Program("", "C", (("mask", 10**5000),)), task, seed=0))
 
 
 @pytest.mark.parametrize("limits", [{"cpu_s": 0}, {"cpu_s": np.nan}, {"memory_bytes": 1 << 20}])
@@ -397,8 +398,8 @@ def test_the_candidates_cpu_seconds_are_measured(run: Run) -> None:
 
 
 def test_cpu_seconds_are_charged_to_the_clock_when_asked_for(best: Sandbox, task: Task) -> None:
-    source = candidate(_BURN + "evaluate(space.sample(1))", task).source
-    free = best.run(Job(source, "C", {}, task, seed=0))
-    charged = best.run(Job(source, "C", {}, task, seed=0, charge_cpu=True))
+    program = candidate(_BURN + "evaluate(space.sample(1))", task).program
+    free = best.run(Job(program, task, seed=0))
+    charged = best.run(Job(program, task, seed=0, charge_cpu=True))
     assert free.elapsed_s.tolist() == [1.0]
     assert charged.elapsed_s[0] >= 1.2

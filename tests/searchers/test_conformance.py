@@ -20,16 +20,17 @@ from support.handmade import line_recording
 from support.recordings import small_recording
 
 from llamea_gpu.errors import BudgetExhausted
-from llamea_gpu.prompting.admission import admit
+from llamea_gpu.programs import Program, admit
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.scoring import score_space
-from llamea_gpu.searchers.registry import SearcherSource, resolve, searcher_names
+from llamea_gpu.searchers.registry import resolve_program
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.spaces.space import SpaceView
 from llamea_gpu.tasks import ParallelClock, SequentialClock, Task, run_seed
 
-NAMES = searcher_names()
+NAMES = tuple(shipped())
 # Configurations of a space of which it begins with those that tell most about all others, so that
 # only ties are left to chance. From larger ones a part is drawn first.
 MAY_DRAW_NOTHING_UP_TO = {"main_effect_posterior": 250}
@@ -103,16 +104,22 @@ def endless(request: pytest.FixtureRequest) -> Task:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def source(request: pytest.FixtureRequest) -> SearcherSource:
-    return resolve(request.param)
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def program(name: str) -> Program:
+    return resolve_program(name).program
 
 
 @pytest.fixture
-def make(source: SearcherSource) -> Callable[[], Any]:
+def make(program: Program) -> Callable[[], Any]:
     """Instances of the shipped class, from the source that the sandbox would run."""
-    namespace: dict[str, Any] = {"__name__": source.name}
-    exec(compile(source.source, source.name, "exec"), namespace)  # our own code
-    return namespace[source.class_name]
+    namespace: dict[str, Any] = {"__name__": program.class_name}
+    exec(compile(program.source, program.class_name, "exec"), namespace)  # our own code
+    return namespace[program.class_name]
 
 
 def test_the_same_seed_gives_the_same_run(make: Callable[[], Any], task: Task) -> None:
@@ -121,12 +128,10 @@ def test_the_same_seed_gives_the_same_run(make: Callable[[], Any], task: Task) -
     assert (first.asks, first.outcome) == (second.asks, second.outcome)
 
 
-def test_other_seeds_give_other_runs(
-    make: Callable[[], Any], source: SearcherSource, task: Task
-) -> None:
+def test_other_seeds_give_other_runs(make: Callable[[], Any], name: str, task: Task) -> None:
     orders = {tuple(run_in_process(make(), task, seed).rows.tolist()) for seed in range(3)}
     size = task.recording.space.size
-    if size == 1 or size > MAY_DRAW_NOTHING_UP_TO.get(source.name, 1):
+    if size == 1 or size > MAY_DRAW_NOTHING_UP_TO.get(name, 1):
         assert (len(orders) > 1) == (size > 1)
 
 
@@ -180,17 +185,17 @@ def test_batches_fill_the_workers(make: Callable[[], Any]) -> None:
 
 
 def test_hyperparameters_are_numbers_with_defaults(
-    source: SearcherSource, make: Callable[[], Any]
+    program: Program, make: Callable[[], Any]
 ) -> None:
     parameters = inspect.signature(make).parameters.values()
-    assert {p.name: p.default for p in parameters} == dict(source.hyperparameters)
-    assert all(type(value) in (int, float) for value in source.hyperparameters.values())
+    assert {p.name: p.default for p in parameters} == program.settings
+    assert all(type(value) in (int, float) for value in program.settings.values())
 
 
-def test_the_source_stands_alone(source: SearcherSource) -> None:
+def test_the_source_stands_alone(program: Program) -> None:
     imported = {
         name.split(".")[0]
-        for node in ast.walk(ast.parse(source.source))
+        for node in ast.walk(ast.parse(program.source))
         for name in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
@@ -202,8 +207,8 @@ def test_the_source_stands_alone(source: SearcherSource) -> None:
     assert imported <= sys.stdlib_module_names | {"numpy", "scipy"}  # scipy: promoted ones
 
 
-def test_the_source_is_admitted(source: SearcherSource) -> None:
-    assert admit(source.source).class_name == source.class_name
+def test_the_source_is_admitted(program: Program) -> None:
+    assert admit(program.source) == program
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "random_search"])
@@ -211,7 +216,7 @@ def test_searching_beats_chance(name: str) -> None:
     task = Task.build(load_space("layer_norm-4096x8192"), SequentialClock())
     scores = {}
     for candidate in (name, "random_search"):
-        found = resolve(candidate)
+        found = resolve_program(candidate).program
         # Promoted ones compute for seconds a run, and are far from chance.
         repeats = 5 if (resource_dir("generated_optimizers") / f"{candidate}.py").exists() else 100
         namespace: dict[str, Any] = {"__name__": candidate}

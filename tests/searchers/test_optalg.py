@@ -13,7 +13,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits, Sandbox
 from llamea_gpu.sandbox.preload import library_for
-from llamea_gpu.searchers.registry import SearcherSource, resolve
+from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.tasks import Task, Trace
 
 pytest.importorskip("kernel_tuner")
@@ -84,28 +84,28 @@ class C(OptAlg):
 {body}
 """
 
-Write = Callable[..., SearcherSource]
+Write = Callable[..., ProgramSearcher]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     """The searcher in a file with that text."""
 
-    def write_file(text: str, suffix: str = "") -> SearcherSource:
+    def write_file(text: str, suffix: str = "") -> ProgramSearcher:
         path = tmp_path / "theirs.py"
         path.write_text(text, encoding="utf-8")
         found = resolve(f"optalg:{path}{suffix}")
-        assert isinstance(found, SearcherSource)
+        assert isinstance(found, ProgramSearcher)
         return found
 
     return write_file
 
 
 @pytest.fixture
-def body(write: Write) -> Callable[[str], SearcherSource]:
+def body(write: Write) -> Callable[[str], ProgramSearcher]:
     """A class whose ``__call__`` is that."""
 
-    def of(text: str) -> SearcherSource:
+    def of(text: str) -> ProgramSearcher:
         indented = "\n".join(" " * 8 + line for line in text.strip("\n").splitlines())
         return write(BODY.format(body=indented))
 
@@ -128,7 +128,7 @@ Run = Callable[..., Trace]
 
 @pytest.fixture
 def run(runner: Runner, task: Task) -> Run:
-    def run_one(searcher: SearcherSource, seed: int = 3) -> Trace:
+    def run_one(searcher: ProgramSearcher, seed: int = 3) -> Trace:
         return runner.run(searcher, task, seed, limits=Limits(cpu_s=20.0))
 
     return run_one
@@ -207,34 +207,38 @@ class Own:
 
 def test_the_file_stays_as_it_is(write: Write) -> None:
     searcher = write(ANSWER)
-    assert searcher.source.startswith(ANSWER)
-    assert searcher.source.count("\n") - ANSWER.count("\n") < 6
-    assert searcher.hyperparameters == {"budget": 5000, "patience": 4, "greed": 0.5}
+    assert searcher.program.source.startswith(ANSWER)
+    assert searcher.program.source.count("\n") - ANSWER.count("\n") < 6
+    assert searcher.program.settings == {"budget": 5000, "patience": 4, "greed": 0.5}
 
 
 def test_hyperparameters_can_be_set(write: Write, run: Run) -> None:
     searcher = write(ANSWER, ":BanditDescent?patience=1&greed=1")
-    assert searcher.hyperparameters == {"budget": 5000, "patience": 1, "greed": 1.0}
+    assert searcher.program.settings == {"budget": 5000, "patience": 1, "greed": 1.0}
     assert run(searcher).rows.tolist() != run(write(ANSWER)).rows.tolist()
 
 
-def test_an_error_names_the_files_own_line(body: Callable[[str], SearcherSource], run: Run) -> None:
+def test_an_error_names_the_files_own_line(
+    body: Callable[[str], ProgramSearcher], run: Run
+) -> None:
     searcher = body("x = 1\nreturn undefined_name")
-    line = searcher.source[: searcher.source.index("undefined_name")].count("\n") + 1
+    line = (
+        searcher.program.source[: searcher.program.source.index("undefined_name")].count("\n") + 1
+    )
     trace = run(searcher)
     assert trace.outcome == "error"
     assert f"line {line}, in __call__\n    return undefined_name" in str(trace.error)
 
 
 def test_only_such_files_get_kernel_tuner(write: Write) -> None:
-    assert library_for(write(ANSWER).source) == "kernel_tuner"
+    assert library_for(write(ANSWER).program.source) == "kernel_tuner"
     assert library_for("import numpy  # kernel_tuner") == "numpy"
 
 
 @pytest.mark.parametrize(
     ("text", "suffix", "problem"),
     [
-        (ANSWER, "?step=2", r"numeric hyperparameter \(budget, patience, greed\)"),
+        (ANSWER, "?step=2", r"must be one of \(budget, patience, greed\)"),
         (ANSWER, ":Other", "classes in it: BanditDescent"),
         ("x = 1", "", "must hold one class with a __call__ method"),
         ("class :", "", "must be Python source"),
@@ -264,7 +268,7 @@ def test_without_kernel_tuner_its_extra_is_named(
 # -- what its code may rely on, and what it may not -------------------------------------------
 
 
-def test_the_search_space_is_all_there(body: Callable[[str], SearcherSource], run: Run) -> None:
+def test_the_search_space_is_all_there(body: Callable[[str], ProgramSearcher], run: Run) -> None:
     searcher = body(
         """
 space = searchspace
@@ -294,7 +298,7 @@ assert func.results[-1]["time"] == f and func.results[-1]["mode"] == config[3]
 
 
 def test_swallowing_the_end_does_not_go_on(
-    body: Callable[[str], SearcherSource], run: Run, task: Task
+    body: Callable[[str], ProgramSearcher], run: Run, task: Task
 ) -> None:
     searcher = body(
         """
@@ -321,14 +325,14 @@ while True:
     ],
 )
 def test_the_sandbox_is_as_closed_as_ever(
-    attempt: str, body: Callable[[str], SearcherSource], run: Run
+    attempt: str, body: Callable[[str], ProgramSearcher], run: Run
 ) -> None:
     trace = run(body(attempt))
     assert trace.outcome == "error"
     assert any(word in str(trace.error) for word in ("Error: [Errno", "ModuleNotFoundError"))
 
 
-def test_costs_are_not_within_reach(body: Callable[[str], SearcherSource], run: Run) -> None:
+def test_costs_are_not_within_reach(body: Callable[[str], ProgramSearcher], run: Run) -> None:
     searcher = body(
         """
 assert func.tuning_options.cache == {} and not func.tuning_options.cachefile

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from llamea_gpu.evolution.candidate import FAILED, SCORED, Candidate
-from llamea_gpu.prompting import Feedback, Program, SpaceResult
+from llamea_gpu.programs import Program
+from llamea_gpu.prompting import Feedback, SpaceResult
 
 
 def candidate(

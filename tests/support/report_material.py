@@ -19,10 +19,11 @@ from llamea_gpu.evolution.behaviour import STYLE_NAMES, Behaviour
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage
-from llamea_gpu.prompting import Feedback, Program, SpaceResult
+from llamea_gpu.programs import Program
+from llamea_gpu.programs.classical.iterated_local_search import IteratedLocalSearch
+from llamea_gpu.programs.classical.random_search import RandomSearch
+from llamea_gpu.prompting import Feedback, SpaceResult
 from llamea_gpu.report import read_source, write_report
-from llamea_gpu.searchers.classical.iterated_local_search import IteratedLocalSearch
-from llamea_gpu.searchers.classical.random_search import RandomSearch
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.tasks import Task, Trace, build_tasks
 from support.driver import run_in_process

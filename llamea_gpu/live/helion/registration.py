@@ -4,7 +4,7 @@ What it does: wraps an optimizer, an ``llm:`` or a ``hybrid:`` as a Helion searc
 of it.
 
 What it does not do: import Helion before it is asked to; tune by itself. Tuning executes an
-optimizer's source in this process (`llamea_gpu.live.optimizer`).
+optimizer's source in this process (`llamea_gpu.programs.instances`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.live.optimizer import LoadedOptimizer
-from llamea_gpu.live.searcher import LiveSearcher, live_optimizer, load_searcher
-from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.registry import Hyperparameter
+from llamea_gpu.live.searcher import LiveSearcher, live_program, load_searcher
+from llamea_gpu.programs import Hyperparameter
+from llamea_gpu.programs.shipped import generated
+from llamea_gpu.searchers.registry import ProgramSearcher
 
 if TYPE_CHECKING:
     from llamea_gpu.live.helion.runtime import HelionSearch
@@ -46,10 +46,7 @@ def register(*specs: str) -> tuple[str, ...]:
         SearcherError: an optimizer that is not there or does not load; a name that Helion or
             another optimizer has already; Helion is missing or too old.
     """
-    if not specs:
-        folder = resource_dir("generated_optimizers")
-        specs = tuple(sorted(path.stem for path in folder.glob("*.py")))
-    searches = [search_class(_load(spec)) for spec in specs]
+    searches = [search_class(_load(spec)) for spec in specs or generated()]
     from llamea_gpu.live.helion.runtime import helion_register
 
     for search in searches:
@@ -89,13 +86,13 @@ def autotuner(
     return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
 
 
-def search_class(searcher: LoadedOptimizer | LiveSearcher) -> type[HelionSearch]:
+def search_class(searcher: ProgramSearcher | LiveSearcher) -> type[HelionSearch]:
     """The searcher as a subclass of Helion's ``PopulationBasedSearch``.
 
     Raises:
         SearcherError: it does not load, or Helion is missing or too old.
     """
-    found = live_optimizer(searcher) if isinstance(searcher, LoadedOptimizer) else searcher
+    found = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
     found.make()  # now, rather than when a kernel is tuned
     require_helion()
     from llamea_gpu.live.helion.runtime import helion_search
@@ -103,11 +100,6 @@ def search_class(searcher: LoadedOptimizer | LiveSearcher) -> type[HelionSearch]
     return helion_search(
         found.class_name, found.make, dict(found.hyperparameters), found.fingerprint
     )
-
-
-def fingerprint(optimizer: LoadedOptimizer) -> str:
-    """Of its source: the start of a SHA-256, in hexadecimal."""
-    return live_optimizer(optimizer).fingerprint
 
 
 def _load(spec: str, hyperparameters: Mapping[str, Hyperparameter] | None = None) -> LiveSearcher:

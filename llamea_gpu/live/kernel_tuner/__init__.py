@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llamea_gpu.programs import Hyperparameter
 from llamea_gpu.searchers.library import require
-from llamea_gpu.searchers.registry import Hyperparameter
 
 if TYPE_CHECKING:
     from llamea_gpu.live.kernel_tuner.runtime import KernelTunerStrategy
@@ -26,7 +26,7 @@ def strategy(
     ``hybrid:`` or a library's searcher. ``hyperparameters`` are those of the optimizer's class, or
     settings of the spec; ``strategy_options`` may hold those of a class too, beside Kernel Tuner's
     ``max_fevals`` and ``time_limit``. With a ``seed`` the run can be repeated. An optimizer's
-    source is executed in this process: see `llamea_gpu.live.optimizer`.
+    source is executed in this process: see `llamea_gpu.programs.instances`.
 
     Raises:
         SearcherError: Kernel Tuner is not installed, nothing has that name, its source breaks a

@@ -16,6 +16,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.hybrid import trusted
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings
 from llamea_gpu.searchers.llm.settings import ProposerSettings, defaults
+from llamea_gpu.searchers.spec import Spec
 
 _NO_FALLBACK = "none"
 
@@ -58,6 +59,6 @@ def build(**settings: Setting) -> object:
 
 
 def _fallback(spec: str) -> LibrarySearcher:
-    if spec.startswith(("llm:", "hybrid:")):
+    if Spec.parse(spec).scheme in ("llm", "hybrid"):
         raise SearcherError(f"a fallback must need no model, but got {spec!r}")
     return trusted(spec)

@@ -18,8 +18,8 @@ from helion.autotuner import BooleanFragment, EnumFragment, PowerOfTwoFragment, 
 from support.helion_live import FormulaProvider, bound_kernel, formula_ms
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.live import optimizer as optimizers
 from llamea_gpu.live.helion import autotuner, register, registration
+from llamea_gpu.resources import resource_dir
 
 
 @pytest.fixture(autouse=True)
@@ -135,12 +135,10 @@ def test_without_a_name_every_generated_optimizer_is_registered(
 ) -> None:
     folder = tmp_path / "generated_optimizers"
     folder.mkdir()
-    source = Path(optimizers.resource_dir("generated_optimizers")) / "runs/h200-first/best.py"
+    source = resource_dir("generated_optimizers") / "runs/h200-first/best.py"
     (folder / "ladder.py").write_text(source.read_text())
     find = lambda kind: folder if kind == "generated_optimizers" else tmp_path  # noqa: E731
-    monkeypatch.setattr(registration, "resource_dir", find)
-    monkeypatch.setattr("llamea_gpu.searchers.registry.resource_dir", find)
-    monkeypatch.setattr(optimizers, "resource_dir", find)
+    monkeypatch.setattr("llamea_gpu.programs.shipped.resource_dir", find)
     assert register() == ("DelayAwareLadder",)
     assert "DelayAwareLadder" in registry
     registry.pop("DelayAwareLadder")

@@ -23,7 +23,8 @@ from support.helion_live import (
 )
 
 from llamea_gpu.live.helion.registration import search_class
-from llamea_gpu.live.optimizer import load_optimizer
+from llamea_gpu.programs import make
+from llamea_gpu.searchers.registry import resolve_program
 
 # What a model wrote is run in test_export.
 SPECS = (
@@ -40,7 +41,7 @@ def live() -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_optimizer_tunes_to_the_end(spec: str, live: Any) -> None:
-    search = search_class(load_optimizer(spec))(*live, evaluations=50)
+    search = search_class(resolve_program(spec))(*live, evaluations=50)
     best = run_search(search)
     seen = search.benchmark_provider.seen
     assert len(seen) == len(set(seen)) == 50
@@ -48,7 +49,7 @@ def test_an_optimizer_tunes_to_the_end(spec: str, live: Any) -> None:
 
 
 def test_the_same_seed_is_the_same_run(live: Any) -> None:
-    cls = search_class(load_optimizer("genetic_algorithm"))
+    cls = search_class(resolve_program("genetic_algorithm"))
     first, second = cls(*live, evaluations=24), cls(*live, evaluations=24)
     run_search(first)
     run_search(second)
@@ -56,7 +57,7 @@ def test_the_same_seed_is_the_same_run(live: Any) -> None:
 
 
 def test_another_seed_is_another_run(live: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    cls = search_class(load_optimizer("random_search"))
+    cls = search_class(resolve_program("random_search"))
     first, second = cls(*live, evaluations=30), cls(*live, evaluations=30)
     run_search(first)
     settings(live, monkeypatch, autotune_random_seed=-2)  # Python's generator takes it
@@ -236,7 +237,7 @@ def test_nothing_that_works_is_said_so(live: Any) -> None:
     class AllFail(FormulaProvider):
         time_ms = staticmethod(lambda _config: math.inf)
 
-    run = load_optimizer("random_search").make()
+    run = make(resolve_program("random_search").program)
     with pytest.raises(helion.exc.NoConfigFound):
         run_search(searching(live, run, evaluations=40), AllFail)
 
@@ -249,7 +250,7 @@ def test_the_users_filter_is_asked_before_anything_is_measured(
         monkeypatch,
         autotune_config_filter=lambda config: config if config.num_warps == 8 else None,
     )
-    search = search_class(load_optimizer("genetic_algorithm"))(*live, evaluations=25)
+    search = search_class(resolve_program("genetic_algorithm"))(*live, evaluations=25)
     assert run_search(search).num_warps == 8
     assert len(search.benchmark_provider.seen) == 25
     assert {config.num_warps for config in search.benchmark_provider.seen} == {8}
@@ -287,11 +288,11 @@ def test_a_distributed_kernel_is_refused(live: Any, monkeypatch: pytest.MonkeyPa
 )
 def test_wrong_options_are_refused(live: Any, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        search_class(load_optimizer("iterated_local_search"))(*live, **options)
+        search_class(resolve_program("iterated_local_search"))(*live, **options)
 
 
 def test_helions_trace_names_the_search(live: Any, tmp_path: Path) -> None:
-    search = search_class(load_optimizer("random_search"))(*live, evaluations=12)
+    search = search_class(resolve_program("random_search"))(*live, evaluations=12)
     search.settings.autotune_log = str(tmp_path / "run")
     search.settings.autotune_log_details = True
     try:

@@ -19,9 +19,9 @@ from support.tuning import load_module
 
 from llamea_gpu.export.kernel_tuner import export_source
 from llamea_gpu.live.kernel_tuner import strategy
-from llamea_gpu.live.optimizer import load_optimizer
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.searchers.registry import searcher_names
+from llamea_gpu.searchers.registry import resolve_program
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
 MAX_EVALUATIONS = 10
@@ -88,17 +88,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[(spec, kind) for spec in (*searcher_names(), BEST) for kind in ("strategy", "export")],
+    params=[(spec, kind) for spec in (*shipped(), BEST) for kind in ("strategy", "export")],
     ids=lambda given: f"{Path(given[0]).stem}-{given[1]}",
 )
 def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     spec, kind = request.param
     if kind == "strategy":
         return strategy(spec, seed=2)
-    optimizer = load_optimizer(spec)
+    optimizer = resolve_program(spec)
     path = tmp_path_factory.mktemp("exported") / "exported.py"
     path.write_text(export_source(optimizer), encoding="utf-8")
-    return getattr(load_module(path), f"{optimizer.class_name}Strategy")(seed=2)
+    return getattr(load_module(path), f"{optimizer.program.class_name}Strategy")(seed=2)
 
 
 def tune(cache: Path, ours: Any, **options: Any) -> list[dict[str, Any]]:

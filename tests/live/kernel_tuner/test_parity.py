@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 
 from llamea_gpu.export.kernel_tuner import export_source
 from llamea_gpu.live.kernel_tuner import strategy
-from llamea_gpu.live.optimizer import load_optimizer
+from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import resolve, searcher_names
+from llamea_gpu.searchers.registry import resolve, resolve_program
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.recording import Recording
@@ -23,7 +23,7 @@ from llamea_gpu.spaces.recording import Recording
 pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning")
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
-SPECS = (*searcher_names(), BEST)
+SPECS = (*shipped(), BEST)
 EVALUATIONS = 60
 
 
@@ -61,8 +61,8 @@ def test_simulator_strategy_and_export_visit_the_same(
     task = counted_task(simulation.recording, EVALUATIONS)
     sandboxed = runner.run(resolve(spec), task, seed=5)
     path = tmp_path / "exported.py"
-    path.write_text(export_source(load_optimizer(spec)), encoding="utf-8")
-    exported = getattr(load_module(path), f"{load_optimizer(spec).class_name}Strategy")
+    path.write_text(export_source(resolve_program(spec)), encoding="utf-8")
+    exported = getattr(load_module(path), f"{resolve_program(spec).program.class_name}Strategy")
     with threadpool_limits(1):  # as in the sandbox: sums depend on the number of threads
         live = simulation.rows(simulation.tune(strategy(spec, seed=5), EVALUATIONS))
         alone = simulation.rows(simulation.tune(exported(seed=5), EVALUATIONS))

@@ -7,8 +7,9 @@ import textwrap
 import pytest
 
 from llamea_gpu.errors import AnswerError
-from llamea_gpu.prompting import ALLOWED_MODULES, ALLOWED_PACKAGES, admission, admit
-from llamea_gpu.prompting.admission import MAX_DEPTH, MAX_INTEGER_BITS, MAX_SOURCE_CHARS
+from llamea_gpu.programs import ALLOWED_MODULES, ALLOWED_PACKAGES, admit, reading
+from llamea_gpu.programs.reading import MAX_SOURCE_CHARS
+from llamea_gpu.programs.syntax import MAX_DEPTH, MAX_INTEGER_BITS
 
 GOOD = '''"""A module."""
 
@@ -346,5 +347,5 @@ def test_a_fault_of_the_analysis_is_the_answers(monkeypatch, fault):
     def fail(*_):
         raise fault
 
-    monkeypatch.setattr(admission, "program_digest", fail)
+    monkeypatch.setattr(reading, "program_digest", fail)
     assert fault.__name__ in str(refusal(GOOD))

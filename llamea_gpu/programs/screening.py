@@ -4,7 +4,7 @@ They find clear errors before anything is paid for: forbidden imports and calls,
 names that nothing defines, a handler that swallows the end of the budget, threads, generators
 without a seed. They are no security boundary: the sandbox is.
 
-Not here: which class is the optimizer and what its methods look like (``admission``).
+Not here: which class is the optimizer and what its methods look like (``shape``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamea_gpu.prompting.normalise import module_names
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.programs.normalise import module_names
+from llamea_gpu.programs.program import Program
 
 # Pure modules only: no clocks, no files, no processes, no threads, no introspection.
 ALLOWED_MODULES: tuple[str, ...] = (
@@ -116,6 +118,20 @@ def screen(tree: ast.Module, source: str) -> Iterator[Problem]:
     yield from _undefined(tree, source)
     yield from _handlers(tree)
     yield from _calls(tree)
+
+
+def require_contract(program: Program) -> None:
+    """Refuse a program that was not admitted and breaks a rule.
+
+    Raises:
+        SearcherError: with the first broken rule.
+    """
+    problem = next(screen(ast.parse(program.source), program.source), None)
+    if problem is not None:
+        raise SearcherError(
+            f"{program.class_name} must keep the rules of the optimizer contract, but "
+            f"{problem.clause}"
+        )
 
 
 def _imports(tree: ast.Module) -> Iterator[Problem]:

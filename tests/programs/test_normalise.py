@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamea_gpu.prompting import admit
+from llamea_gpu.programs import admit
 
 BASE = '''import numpy as np
 
