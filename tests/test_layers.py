@@ -38,7 +38,7 @@ OWNERS = {
     "pyseccomp": {"sandbox"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "pydantic": {"evolution", "bench", "promotion", "cli"},
+    "pydantic": {"evolution", "bench", "live", "promotion", "cli"},
     "loky": {"runner"},
     "kernel_tuner": {"searchers", "frameworks", "recording", "live", "export"},
     "helion": {"searchers", "frameworks", "recording", "live", "export"},

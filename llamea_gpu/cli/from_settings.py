@@ -47,18 +47,15 @@ def options_of(
 
 def _option(name: str, field: FieldInfo, flag: str) -> inspect.Parameter:
     kind: Any = field.annotation
-    bounds = list(field.metadata)
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+    if isinstance(kind, types.UnionType):
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
-    if typing.get_origin(kind) is Annotated:
-        kind, *inner = typing.get_args(kind)
-        bounds += [bound for found in inner for bound in getattr(found, "metadata", [found])]
     repeated = typing.get_origin(kind) is tuple
     if repeated:
         kind = list[typing.get_args(kind)[0]]  # type: ignore[misc]
-    numeric = kind in (int, float)
-    least = [bound.ge for bound in bounds if numeric and hasattr(bound, "ge")]
-    most = [bound.le for bound in bounds if numeric and hasattr(bound, "le")]
+    least, most = (
+        next((getattr(bound, key) for bound in field.metadata if hasattr(bound, key)), None)
+        for key in ("ge", "le")
+    )
     default = field.get_default(call_default_factory=True)
     shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
     notes = (
@@ -72,8 +69,8 @@ def _option(name: str, field: FieldInfo, flag: str) -> inspect.Parameter:
     option = typer.Option(
         flag,
         help=" ".join(filter(None, notes)),
-        min=least[0] if least else None,
-        max=most[0] if most else None,
+        min=least,
+        max=most,
     )
     return inspect.Parameter(
         name,

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,28 +14,32 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import (
-    MAX_CPU_LIMIT_S,
     AsJson,
-    Clock,
     SpacesPath,
-    Unsafe,
     output_console,
     search_path,
     warn_if_unsafe,
 )
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.live.result import TuneSettings
 from llamea_gpu.spaces.catalogue import load_space
 
 if TYPE_CHECKING:
     from llamea_gpu.live import TuneProgress, TuningResult
 
 _PLAIN_EVERY_S = 15.0
-Effort = Annotated[str, typer.Option(help="Helion: 'quick' or 'full'.")]
 
 
+@options_of(
+    TuneSettings,
+    leave=("sizes",),
+    names={"cpu_s": "--cpu-limit", "unsafe": "--unsafe-no-sandbox"},
+)
 def tune(
+    given: dict[str, Any],
     searcher: Annotated[
         str, typer.Option("--with", help="llm:MODEL, hybrid:..., an optimizer, FILE.py[:Class].")
     ],
@@ -44,34 +48,12 @@ def tune(
         typer.Argument(help="Kernel script of Helion or Kernel Tuner, or a shipped one."),
     ] = None,
     space: Annotated[str | None, typer.Option(help="Tune this recording instead.")] = None,
-    evaluations: Annotated[
-        int | None, typer.Option(min=1, help="Configurations to measure at most.")
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Time to tune; of a recording simulated.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the searcher.")] = 1,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 10,
-    device: Annotated[int, typer.Option(min=0, help="Number of the GPU.")] = 0,
-    shape: Annotated[str | None, typer.Option(help="Helion: one of the script's shapes.")] = None,
-    effort: Effort = "full",
-    backend: Annotated[
-        str | None, typer.Option(help="Kernel Tuner: instead of the script's lang.")
-    ] = None,
-    iterations: Annotated[
-        int, typer.Option(min=1, help="Kernel Tuner: timed runs of a configuration.")
-    ] = 7,
     size: Annotated[
         list[str] | None,
         typer.Option(help="Kernel Tuner: NAME=VALUE, of the problem; repeatable."),
     ] = None,
-    clock: Clock = "",
-    cpu_limit: Annotated[
-        float | None,
-        typer.Option(min=0.1, max=MAX_CPU_LIMIT_S, help="Recording: CPU seconds of the searcher."),
-    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 10,
     spaces_path: SpacesPath = None,
-    unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Tune a live kernel, or a recording, and print the best configuration as code.
@@ -80,31 +62,18 @@ def tune(
     recording in the sandbox. What a model answers to llm: is parsed, never executed.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
-    from llamea_gpu.live import TuneSettings, tune_recording, tune_script
+    from llamea_gpu.live import tune_recording, tune_script
     from llamea_gpu.live.scripts import find_kernel_script
 
     if (script is None) == (space is None):
         raise SearcherError("tune takes a kernel script, or --space and a recording's name")
-    settings = TuneSettings(
-        evaluations=evaluations,
-        seconds=seconds,
-        seed=seed,
-        device=device,
-        shape=shape,
-        effort=effort,
-        backend=backend,
-        iterations=iterations,
-        sizes=parse_sizes(size or ()),
-        clock=clock,
-        cpu_s=cpu_limit,
-        unsafe=unsafe,
-    )
+    settings = TuneSettings(**given, sizes=parse_sizes(size or ()))
     if script is not None:
         path = find_kernel_script(script)
         with _progress_line() as show:
             found = tune_script(path, searcher, settings, show)
     else:
-        warn_if_unsafe(unsafe)
+        warn_if_unsafe(settings.unsafe)
         recording = load_space(str(space), search_path(spaces_path))
         with Console(stderr=True).status("tuning"):
             found = tune_recording(recording, searcher, settings)

@@ -47,116 +47,92 @@ class EvolutionSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # search over programs
-    seed: Annotated[int, Field(ge=0, description="Seed of every choice.")] = 1
-    candidates: Annotated[int, Field(ge=1, description="Programs to ask for.")] = 48
-    parents: Annotated[int, Field(ge=1, description="The elite that breeds (mu).")] = 4
-    offspring: Annotated[
-        int, Field(ge=1, description="One generation, and slots in flight (lambda).")
-    ] = 8
-    operators: Annotated[
-        dict[str, Annotated[float, Field(ge=0)]], Field(description="Weights of operators.")
-    ] = Field(default_factory=lambda: dict(DEFAULT_OPERATORS))
-    operator_choice: Annotated[
-        Literal["bandit", "weights"], Field(description="How a slot's operator is drawn.")
-    ] = "bandit"
-    cost_weight: Annotated[
-        float, Field(ge=0, le=1, description="Of an answer's cost, in the bandit.")
-    ] = 0.5
-    parent_choice: Annotated[
-        Literal["front", "elite"], Field(description="front: and whoever leads on some space.")
-    ] = "front"
-    max_repairs: Annotated[int, Field(ge=0, le=10, description="Of a program that fails.")] = 2
-    control: Annotated[
-        Literal["none", "best-of-n"],
-        Field(description="best-of-n: the same budget without evolution."),
-    ] = "none"
-    seed_programs: Annotated[
-        tuple[str, ...], Field(description="Searchers that are the first parents.")
-    ] = (
-        "random_search",
-        "iterated_local_search",
-        "genetic_algorithm",
-        "differential_evolution",
-        "simulated_annealing",
+    seed: int = Field(1, ge=0, description="Seed of every choice.")
+    candidates: int = Field(48, ge=1, description="Programs to ask for.")
+    parents: int = Field(4, ge=1, description="The elite that breeds (mu).")
+    offspring: int = Field(8, ge=1, description="One generation, and slots in flight (lambda).")
+    operators: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=lambda: dict(DEFAULT_OPERATORS)
     )
-    inspirations: Annotated[
-        tuple[str, ...],
-        Field(description="A run, RUN#SLOT, FILE.py[:Class], name or 'shipped' as first parents."),
-    ] = ()
+    operator_choice: Literal["bandit", "weights"] = Field(
+        "bandit", description="How a slot's operator is drawn."
+    )
+    cost_weight: float = Field(0.5, ge=0, le=1, description="Of an answer's cost, in the bandit.")
+    parent_choice: Literal["front", "elite"] = Field(
+        "front", description="front: and whoever leads on some space."
+    )
+    max_repairs: int = Field(2, ge=0, le=10, description="Of a program that fails.")
+    control: Literal["none", "best-of-n"] = Field(
+        "none", description="best-of-n: the same budget without evolution."
+    )
+    seed_programs: tuple[str, ...] = Field(
+        (
+            "random_search",
+            "iterated_local_search",
+            "genetic_algorithm",
+            "differential_evolution",
+            "simulated_annealing",
+        ),
+        description="Searchers that are the first parents.",
+    )
+    inspirations: tuple[str, ...] = Field(
+        (), description="A run, RUN#SLOT, FILE.py[:Class], name or 'shipped' as first parents."
+    )
 
     # tasks
-    spaces: Annotated[tuple[str, ...], Field(description="Training space or split.")] = ("train",)
-    spaces_path: Annotated[
-        tuple[str, ...], Field(description="Folder with further recordings.")
-    ] = ()
-    clock: Annotated[
-        str, Field(description="'sequential' or 'parallel(W)'; default: each recording's own.")
-    ] = ""
-    repeats: Annotated[int, Field(ge=2, description="Runs on each space.")] = 10
+    spaces: tuple[str, ...] = Field(("train",), description="Training space or split.")
+    spaces_path: tuple[str, ...] = Field((), description="Folder with further recordings.")
+    clock: str = Field(
+        "", description="'sequential' or 'parallel(W)'; default: each recording's own."
+    )
+    repeats: int = Field(10, ge=2, description="Runs on each space.")
     # More for spaces where luck decides, fewer where runs agree.
     repeats_by_space: dict[str, Annotated[int, Field(ge=2)]] = Field(default_factory=dict)
-    cascade_spaces: Annotated[int, Field(ge=1, description="Spaces of the second stage.")] = 2
-    bootstrap: Annotated[int, Field(ge=10, description="Resamples for the error of P.")] = 100
-    charge_cpu: Annotated[bool, Field(description="Own CPU seconds count as tuning time.")] = False
+    cascade_spaces: int = Field(2, ge=1, description="Spaces of the second stage.")
+    bootstrap: int = Field(100, ge=10, description="Resamples for the error of P.")
+    charge_cpu: bool = Field(False, description="Own CPU seconds count as tuning time.")
 
     # sandbox
-    cpu_limit_s: Annotated[
-        float, Field(gt=0, le=86_400, description="CPU seconds that a program's run may take.")
-    ] = 10.0
-    memory_mb: Annotated[int, Field(ge=1024, description="Memory of a program's run.")] = 2048
-    workers: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        Field(description="Runs side by side; default: all cores."),
-    ] = None
-    min_sandbox_level: Annotated[
-        int, Field(ge=1, le=3, description="Refuse to run below it ('llamea-gpu doctor').")
-    ] = 1
-    unsafe_no_sandbox: Annotated[bool, Field(description="No isolation (disposable VMs only).")] = (
-        False
+    cpu_limit_s: float = Field(
+        10.0, gt=0, le=86_400, description="CPU seconds that a program's run may take."
     )
+    memory_mb: int = Field(2048, ge=1024, description="Memory of a program's run.")
+    workers: int | None = Field(None, ge=1, description="Runs side by side; default: all cores.")
+    min_sandbox_level: int = Field(
+        1, ge=1, le=3, description="Refuse to run below it ('llamea-gpu doctor')."
+    )
+    unsafe_no_sandbox: bool = Field(False, description="No isolation (disposable VMs only).")
 
     # model and prompts
-    route: Annotated[
-        Literal["openai", "batch", "replay"], Field(description="Where answers come from.")
-    ] = "openai"
+    route: Literal["openai", "batch", "replay"] = Field(
+        "openai", description="Where answers come from."
+    )
     model: str = ""
     further_models: tuple[str, ...] = ()
-    temperature: Annotated[float | None, Field(description="Of answers.")] = None
-    max_tokens: Annotated[int, Field(ge=256, description="Of one answer.")] = 16_384
-    base_url: Annotated[str | None, Field(description="OpenAI-compatible endpoint.")] = None
-    api_key_env: Annotated[
-        str, Field(description="Environment variable that holds the endpoint's key.")
-    ] = "OPENAI_API_KEY"
-    timeout_s: Annotated[float, Field(gt=0, description="Seconds to wait for an answer.")] = 600.0
-    max_retries: Annotated[int, Field(ge=0, description="Of a request that broke off.")] = 5
-    exchange: Annotated[
-        str, Field(description="Folder of the batch exchange; default: 'exchange' of the run.")
-    ] = ""
-    poll_s: Annotated[
-        float, Field(gt=0, description="Seconds between looks into the exchange.")
-    ] = 2.0
-    replay: Annotated[str, Field(description="Recording that answers.")] = ""
-    replay_strict: Annotated[
-        bool, Field(description="Refuse prompts that the recording does not hold.")
-    ] = True
-    prices: Annotated[str, Field(description="Price table (TOML); default: the shipped one.")] = ""
-    guidance: Annotated[
-        str, Field(max_length=2000, description="Your own words, in every prompt.")
-    ] = ""
+    temperature: float | None = Field(None, description="Of answers; default: the server's.")
+    max_tokens: int = Field(16_384, ge=256, description="Of one answer.")
+    base_url: str | None = Field(None, description="OpenAI-compatible endpoint.")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY", description="Environment variable that holds the endpoint's key."
+    )
+    timeout_s: float = Field(600.0, gt=0, description="Seconds to wait for an answer.")
+    max_retries: int = Field(5, ge=0, description="Of a request that broke off.")
+    exchange: str = Field(
+        "", description="Folder of the batch exchange; default: 'exchange' of the run."
+    )
+    poll_s: float = Field(2.0, gt=0, description="Seconds between looks into the exchange.")
+    replay: str = Field("", description="Recording that answers.")
+    replay_strict: bool = Field(
+        True, description="Refuse prompts that the recording does not hold."
+    )
+    prices: str = Field("", description="Price table (TOML); default: the shipped one.")
+    guidance: str = Field("", max_length=2000, description="Your own words, in every prompt.")
 
     # budgets
-    max_usd: Annotated[
-        Annotated[float, Field(gt=0)] | None, Field(description="Most that answers may cost.")
-    ] = None
-    max_tokens_total: Annotated[
-        Annotated[int, Field(gt=0)] | None, Field(description="Most tokens of all answers.")
-    ] = None
-    max_answers: Annotated[
-        Annotated[int, Field(gt=0)] | None, Field(description="Most answers, repairs included.")
-    ] = None
-    max_wall_s: Annotated[
-        Annotated[float, Field(gt=0)] | None, Field(description="Most seconds to run.")
-    ] = None
+    max_usd: float | None = Field(None, gt=0, description="Most that answers may cost.")
+    max_tokens_total: int | None = Field(None, gt=0, description="Most tokens of all answers.")
+    max_answers: int | None = Field(None, gt=0, description="Most answers, repairs included.")
+    max_wall_s: float | None = Field(None, gt=0, description="Most seconds to run.")
 
     @field_validator("api_key_env")
     @classmethod

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import pydantic.dataclasses
+from pydantic import Field
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.spaces.space import Value
@@ -16,34 +19,32 @@ from llamea_gpu.spaces.space import Value
 TOP = 10
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic.dataclasses.dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """How to tune. A setting that a framework does not have is ignored by it.
+    """How to tune; the descriptions are the help of the options of ``llamea-gpu tune``.
 
-    Attributes:
-        evaluations: configurations to measure at most; seconds: time to tune, simulated for a
-            recording. With neither, each kind of kernel has a default.
-        seed: of the searcher's random numbers.
-        device: number of the GPU.
-        shape: one of a Helion script's shapes; effort: Helion's ``quick`` or ``full``.
-        backend: overrides a Kernel Tuner script's ``lang``; iterations: its timed runs of each
-            configuration; sizes: of the problem, arguments of the script's function.
-        clock, cpu_s, unsafe: of a recording: its clock ("" for its own), the CPU seconds of the
-            searcher, and whether generated code runs without the sandbox.
+    A setting that a framework does not have is ignored by it. With neither ``evaluations`` nor
+    ``seconds``, each kind of kernel has a default.
     """
 
-    evaluations: int | None = None
-    seconds: float | None = None
-    seed: int = 1
-    device: int = 0
-    shape: str | None = None
-    effort: str = "full"
-    backend: str | None = None
-    iterations: int = 7
-    sizes: Mapping[str, Value] = field(default_factory=dict)
-    clock: str = ""
-    cpu_s: float | None = None
-    unsafe: bool = False
+    evaluations: int | None = Field(None, description="Configurations to measure at most.")
+    seconds: float | None = Field(None, description="Time to tune; of a recording simulated.")
+    seed: int = Field(1, ge=0, description="Of the searcher.")
+    device: int = Field(0, ge=0, description="Number of the GPU.")
+    shape: str | None = Field(None, description="Helion: one of the script's shapes.")
+    effort: str = Field("full", description="Helion: 'quick' or 'full'.")
+    backend: str | None = Field(None, description="Kernel Tuner: instead of the script's lang.")
+    iterations: int = Field(7, description="Kernel Tuner: timed runs of a configuration.")
+    clock: str = Field(
+        "", description="'sequential' or 'parallel(W)'; default: the recording's own."
+    )
+    cpu_s: float | None = Field(
+        None, ge=0.1, le=86_400, description="Recording: CPU seconds of the searcher."
+    )
+    unsafe: bool = Field(
+        False, description="Run untrusted code without isolation (disposable VMs only)."
+    )
+    sizes: Mapping[str, Value] = Field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits = {"evaluations": self.evaluations, "seconds": self.seconds}

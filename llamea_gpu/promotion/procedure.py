@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
 
 import pydantic.dataclasses
 from pydantic import Field
@@ -54,52 +53,37 @@ Progress = Callable[[str], None]
 class PromotionSettings:
     """What ``llamea-gpu promote`` can be told: a field's description is the help of its option."""
 
-    slot: Annotated[int | None, Field(description="One candidate instead of the best.")] = None
-    top: Annotated[
-        int,
-        Field(ge=1, description="Most candidates to consider; the first that passes ends it."),
-    ] = 3
-    name: Annotated[
-        str, Field(description="Name to ship under; default: the class's in snake_case.")
-    ] = ""
-    dry_run: Annotated[
-        bool, Field(description="Tune and check, but look at no validation space.")
-    ] = False
-    repeats: Annotated[
-        int, Field(ge=5, description="Runs of each searcher on each validation space.")
-    ] = 25
-    tuning_runs: Annotated[
-        int, Field(ge=0, description="Most runs that tuning the constants may take; 0: none.")
-    ] = 400
-    into: Annotated[
-        Path | None, Field(description="Folder to write to; default: generated_optimizers.")
-    ] = None
-    spaces: Annotated[
-        tuple[str, ...], Field(description="Training recordings instead of the run's.")
-    ] = ()
-    validation: Annotated[
-        tuple[str, ...],
-        Field(description="Validation recordings: name, pattern, split or file."),
-    ] = ("validation",)
-    incumbents: Annotated[tuple[str, ...], Field(description="Whom to beat instead.")] = ()
-    baseline: Annotated[
-        Path | None, Field(description="Take incumbents' runs from another bench's folder.")
-    ] = None
-    charge_cpu: Annotated[
-        bool | None,
-        Field(description="Own CPU seconds count as tuning time; default: as in the run."),
-    ] = None
-    workers: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        Field(description="Runs side by side; default: all cores."),
-    ] = None
-    spaces_path: Annotated[
-        tuple[Path, ...],
-        Field(description="Folder with further recordings. Also: LLAMEA_GPU_SPACES."),
-    ] = ()
-    unsafe: Annotated[
-        bool, Field(description="Run untrusted code without isolation (disposable VMs only).")
-    ] = False
+    slot: int | None = Field(None, description="One candidate instead of the best.")
+    top: int = Field(
+        3, ge=1, description="Most candidates to consider; the first that passes ends it."
+    )
+    name: str = Field("", description="Name to ship under; default: the class's in snake_case.")
+    dry_run: bool = Field(False, description="Tune and check, but look at no validation space.")
+    repeats: int = Field(25, ge=5, description="Runs of each searcher on each validation space.")
+    tuning_runs: int = Field(
+        400, ge=0, description="Most runs that tuning the constants may take; 0: none."
+    )
+    into: Path | None = Field(
+        None, description="Folder to write to; default: generated_optimizers."
+    )
+    spaces: tuple[str, ...] = Field((), description="Training recordings instead of the run's.")
+    validation: tuple[str, ...] = Field(
+        ("validation",), description="Validation recordings: name, pattern, split or file."
+    )
+    incumbents: tuple[str, ...] = Field((), description="Whom to beat instead.")
+    baseline: Path | None = Field(
+        None, description="Take incumbents' runs from another bench's folder."
+    )
+    charge_cpu: bool | None = Field(
+        None, description="Own CPU seconds count as tuning time; default: as in the run."
+    )
+    workers: int | None = Field(None, ge=1, description="Runs side by side; default: all cores.")
+    spaces_path: tuple[Path, ...] = Field(
+        (), description="Folder with further recordings. Also: LLAMEA_GPU_SPACES."
+    )
+    unsafe: bool = Field(
+        False, description="Run untrusted code without isolation (disposable VMs only)."
+    )
 
 
 @dataclass(frozen=True, slots=True)

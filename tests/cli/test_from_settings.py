@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.live import TuneSettings
 from llamea_gpu.promotion import PromotionSettings
 
 
@@ -19,7 +20,7 @@ class Oven(BaseModel):
     """Settings of every kind."""
 
     heat_c: Annotated[int, Field(ge=50, le=250, description="How hot.")] = 180
-    minutes: Annotated[Annotated[float, Field(ge=1)] | None, Field(description="How long.")] = None
+    minutes: float | None = Field(None, ge=1, description="How long.")
     fan: Annotated[bool, Field(description="Air moves.")] = False
     light: Annotated[bool, Field(description="One sees.")] = True
     mode: Annotated[Literal["bake", "grill"], Field(description="From where.")] = "bake"
@@ -89,8 +90,8 @@ def test_help_tells_descriptions_defaults_and_bounds() -> None:
     assert "--no-fan" not in text
 
 
-@pytest.mark.parametrize("settings", [EvolutionSettings, PromotionSettings])
+@pytest.mark.parametrize("settings", [EvolutionSettings, PromotionSettings, TuneSettings])
 def test_every_option_of_ours_has_help(settings: Any) -> None:
     fields = getattr(settings, "model_fields", None) or settings.__pydantic_fields__
     bare = {name for name, field in fields.items() if not field.description}
-    assert bare <= {"model", "further_models", "repeats_by_space"}
+    assert bare <= {"model", "further_models", "operators", "repeats_by_space", "sizes"}
