@@ -28,9 +28,14 @@ class Program:
 
     source: str
     class_name: str
-    hyperparameters: tuple[tuple[str, Hyperparameter], ...] = ()
-    idea: str = ""
-    digest: str = ""
+    hyperparameters: tuple[tuple[str, Hyperparameter], ...]
+    idea: str
+    digest: str
+
+    @classmethod
+    def unread(cls, source: str, class_name: str, **settings: Hyperparameter) -> Program:
+        """A program of the sandbox's own, which nobody has read: it may be anything."""
+        return cls(source, class_name, tuple(settings.items()), idea="", digest="")
 
     @property
     def settings(self) -> dict[str, Hyperparameter]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamea_gpu.errors import SearcherError
@@ -100,6 +100,7 @@ _UNSEEDED = frozenset({"default_rng", "RandomState", "Random", "SystemRandom"})
 _THREAD_OPTIONS = frozenset({"workers"})
 _SWALLOWING = frozenset({"BaseException", "BudgetExhausted", "GeneratorExit"})
 _MODULE_NAMES = frozenset({"__name__", "__doc__"})
+Nodes = Sequence[ast.AST]  # of a whole module
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,13 @@ class Problem:
 
 def screen(tree: ast.Module, source: str) -> Iterator[Problem]:
     """Every rule that ``source`` breaks, grouped by rule. ``tree`` is its parsed form."""
-    yield from _imports(tree)
-    yield from _names(tree)
-    yield from _module_level(tree)
-    yield from _undefined(tree, source)
-    yield from _handlers(tree)
-    yield from _calls(tree)
+    nodes = tuple(ast.walk(tree))  # once: walking takes most of the time
+    yield from _imports(nodes)
+    yield from _names(nodes)
+    yield from _module_level(tree, nodes)
+    yield from _undefined(tree, nodes, source)
+    yield from _handlers(nodes)
+    yield from _calls(nodes)
 
 
 def require_contract(program: Program) -> None:
@@ -134,8 +136,8 @@ def require_contract(program: Program) -> None:
         )
 
 
-def _imports(tree: ast.Module) -> Iterator[Problem]:
-    for node in ast.walk(tree):
+def _imports(nodes: Nodes) -> Iterator[Problem]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _import(alias.name, node.lineno)
@@ -174,10 +176,10 @@ def _is_within(dotted: str, parts: frozenset[str]) -> bool:
     return any(f"{dotted}.".startswith(f"{part}.") for part in parts)
 
 
-def _names(tree: ast.Module) -> Iterator[Problem]:
-    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and _binds(node)}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
+def _names(nodes: Nodes) -> Iterator[Problem]:
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and _binds(node)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in _FORBIDDEN_NAMES - own:
             yield Problem(
                 "forbidden-call", f"line {node.lineno} uses {node.id!r}, which is not allowed"
@@ -191,7 +193,7 @@ def _binds(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def _module_level(tree: ast.Module) -> Iterator[Problem]:
+def _module_level(tree: ast.Module, nodes: Nodes) -> Iterator[Problem]:
     """The module itself may import, define and name constants; it runs none of its own code.
 
     Constants may be computed by builtins and imported functions; ``try`` around an import and
@@ -200,7 +202,7 @@ def _module_level(tree: ast.Module) -> Iterator[Problem]:
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     imported = {
         (alias.asname or alias.name).split(".")[0]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
@@ -246,7 +248,7 @@ def _called_roots(expression: ast.expr) -> set[str]:
     return roots
 
 
-def _undefined(tree: ast.Module, source: str) -> Iterator[Problem]:
+def _undefined(tree: ast.Module, nodes: Nodes, source: str) -> Iterator[Problem]:
     """Names that no scope binds: a missing import, most of the time."""
     known = module_names(tree) | set(dir(builtins)) | _MODULE_NAMES | _FORBIDDEN_NAMES
     missing: set[str] = set()
@@ -259,30 +261,30 @@ def _undefined(tree: ast.Module, source: str) -> Iterator[Problem]:
             for symbol in table.get_symbols()
             if symbol.is_referenced() and symbol.is_global() and symbol.get_name() not in known
         }
-    annotations = _lazy_annotations(tree)
-    for node in ast.walk(tree):
+    annotations = _lazy_annotations(tree, nodes)
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in missing and node not in annotations:
             missing.discard(node.id)
             clause = f"line {node.lineno} uses {node.id!r}, which is never defined or imported"
             yield Problem("undefined-name", clause)
 
 
-def _lazy_annotations(tree: ast.Module) -> set[ast.AST]:
+def _lazy_annotations(tree: ast.Module, nodes: Nodes) -> set[ast.AST]:
     """Nodes of annotations that are never evaluated (``from __future__ import annotations``)."""
     if not any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body):
         return set()
     roots = [
         annotation
-        for node in ast.walk(tree)
+        for node in nodes
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None))
         if annotation is not None
     ]
     return {inner for root in roots for inner in ast.walk(root)}
 
 
-def _handlers(tree: ast.Module) -> Iterator[Problem]:
+def _handlers(nodes: Nodes) -> Iterator[Problem]:
     """A handler that catches BudgetExhausted without raising again would run past the budget."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = (
@@ -302,9 +304,9 @@ def _handlers(tree: ast.Module) -> Iterator[Problem]:
             )
 
 
-def _calls(tree: ast.Module) -> Iterator[Problem]:
-    own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    for node in ast.walk(tree):
+def _calls(nodes: Nodes) -> Iterator[Problem]:
+    own = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -39,10 +39,7 @@ def parse(source: str) -> ast.Module:
         raise AnswerError("syntax", f"The source does not compile: {error}.") from error
     except (RecursionError, MemoryError):
         raise _too_deep() from None
-    if _depth(tree) > MAX_DEPTH:
-        raise _too_deep()
-    if any(_is_huge(node) for node in ast.walk(tree)):
-        raise AnswerError("syntax", f"An integer literal may have {MAX_INTEGER_BITS} bits at most.")
+    _check_bounds(tree)
     return tree
 
 
@@ -83,11 +80,14 @@ def _too_deep() -> AnswerError:
     )
 
 
-def _depth(tree: ast.AST) -> int:
-    """Levels of the tree, counted without recursion; stops above the limit."""
+def _check_bounds(tree: ast.AST) -> None:
+    """Level by level, without recursion."""
     level: list[ast.AST] = [tree]
-    depth = 0
-    while level and depth <= MAX_DEPTH:
+    for _ in range(MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
-        depth += 1
-    return depth
+        if any(map(_is_huge, level)):
+            raise AnswerError(
+                "syntax", f"An integer literal may have {MAX_INTEGER_BITS} bits at most."
+            )
+    if level:
+        raise _too_deep()

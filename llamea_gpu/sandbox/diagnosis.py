@@ -122,7 +122,7 @@ def measure(zygote: ZygoteProcess) -> Costs:
 def _time_run(zygote: ZygoteProcess, calls: int, size: int) -> tuple[float, float]:
     """Median real and CPU seconds of a run that makes ``calls`` asks of ``size`` configurations."""
     job = Job(
-        program=Program(_ASKING, "Asking", (("calls", calls), ("size", size))),
+        program=Program.unread(_ASKING, "Asking", calls=calls, size=size),
         task=self_test_task(),
         seed=0,
         max_idle_asks=10**9,

@@ -79,7 +79,7 @@ class SelfAttack:
         """The run of it, with what an attacker could know: a file's name, the host's pid."""
         told: dict[str, Hyperparameter] = {"secret": secret, "host": os.getpid()}
         limits = _SHORT_LIMITS if self.outcome == "timeout" else _LIMITS
-        program = Program(self.source, "Attack", tuple(told.items()))
+        program = Program.unread(self.source, "Attack", **told)
         return Job(program, task, seed=0, limits=limits)
 
 
@@ -160,7 +160,7 @@ def run_self_test(
 
 def _control(zygote: ZygoteProcess, task: Task) -> AttackVerdict:
     """An honest candidate: its trace must be what the recording says, to the end of the budget."""
-    trace = run_job(zygote, Job(Program(_CONTROL_SOURCE, "Control"), task, 0))
+    trace = run_job(zygote, Job(Program.unread(_CONTROL_SOURCE, "Control"), task, 0))
     right = (
         trace.outcome == "budget"
         and len(trace.rows) == _BUDGET_EVALUATIONS

@@ -36,7 +36,7 @@ def run(recording: Recording) -> Iterator[Run]:
             head = "class Probe:\n    def __call__(self, evaluate, space, rng):\n"
             source = head + textwrap.indent(textwrap.dedent(body).strip(), " " * 8) + "\n"
             admit(source)
-            return sandbox.run(Job(Program(source, "Probe"), task, 0, Limits(cpu_s=20.0)))
+            return sandbox.run(Job(Program.unread(source, "Probe"), task, 0, Limits(cpu_s=20.0)))
 
         yield run_body
 

@@ -134,19 +134,19 @@ def test_a_trace_of_another_task_is_refused(task: Task) -> None:
 
 def test_a_sandboxed_candidate_begins_with_what_was_measured(runner: Runner, task: Task) -> None:
     start = first_part(task, [3, 50, 7, 90])
-    job = Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
+    job = Job(Program.unread(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
     trace = runner.sandbox.run(job)
     assert trace.rows.tolist()[:4] == [3, 50, 7, 90]
     assert trace.elapsed_s.tolist()[:4] == start.elapsed_s.tolist()
     assert trace.outcome == "budget"
-    plain = runner.sandbox.run(Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1))
+    plain = runner.sandbox.run(Job(Program.unread(UNTRUSTED, "FromTheBest"), task, seed=1))
     # Its first sample: four revisits, and two of the configurations that it would have begun with.
     assert trace.rows.tolist()[4:6] == plain.rows.tolist()[:2]
 
 
 def test_the_child_is_told_an_order_and_no_cost(task: Task) -> None:
     start = first_part(task, [3, 50, 7, 90])
-    job = Job(Program(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
+    job = Job(Program.unread(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
     told = json.loads(job.to_bytes(1))
     costs = task.recording.time_ms
     assert told["measured"] == sorted([3, 50, 7, 90], key=lambda row: costs[row])

@@ -26,11 +26,11 @@ def candidate(body: str, task: Task, seed: int = 0, limits: Limits | None = None
         "import math, os, random, sys, time\nimport numpy as np\n\nclass C:\n"
         f"    def __call__(self, evaluate, space, rng):\n{indented}\n"
     )
-    return Job(Program(source, "C"), task, seed, limits or Limits())
+    return Job(Program.unread(source, "C"), task, seed, limits or Limits())
 
 
 def honest_job(task: Task, seed: int = 0) -> Job:
-    return Job(Program(HONEST, "Honest"), task, seed)
+    return Job(Program.unread(HONEST, "Honest"), task, seed)
 
 
 def same(a: Trace, b: Trace) -> bool:

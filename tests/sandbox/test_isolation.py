@@ -217,7 +217,7 @@ def test_runs_leave_no_descriptor_open(best: Sandbox, task: Task, run: Run) -> N
 def test_a_large_source_arrives_whole(best: Sandbox, task: Task) -> None:
     filler = "".join(f"# {n:0100d}\n" for n in range(5000))
     source = "class C:\n    def __call__(self, evaluate, space, rng): evaluate(space.sample(7))\n"
-    trace = best.run(Job(Program(filler + source, "C"), task, seed=0))
+    trace = best.run(Job(Program.unread(filler + source, "C"), task, seed=0))
     assert (trace.outcome, len(trace.rows)) == ("finished", 7)
 
 
@@ -227,6 +227,6 @@ def test_a_large_source_arrives_whole(best: Sandbox, task: Task) -> None:
     ids=["null", "surrogate", "parentheses", "minuses", "name", "indent"],
 )
 def test_hostile_source_costs_one_run(best: Sandbox, task: Task, source: str) -> None:
-    trace = best.run(Job(Program(source, "C"), task, seed=0, limits=Limits(cpu_s=5)))
+    trace = best.run(Job(Program.unread(source, "C"), task, seed=0, limits=Limits(cpu_s=5)))
     assert trace.outcome in ("error", "crashed", "memory")
     assert best.run(honest_job(task)).outcome == "budget"

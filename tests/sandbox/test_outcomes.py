@@ -149,7 +149,7 @@ def test_whatever_is_raised_is_an_error(run: Run, body: str) -> None:
     ids=["syntax", "import", "name", "arguments"],
 )
 def test_a_source_that_does_not_load_is_an_error(best: Sandbox, task: Task, source: str) -> None:
-    trace = best.run(Job(Program(source, "C"), task, seed=0))
+    trace = best.run(Job(Program.unread(source, "C"), task, seed=0))
     assert trace.outcome == "error"
     assert len(trace.rows) == 0
 
@@ -162,17 +162,17 @@ def test_hyperparameters_reach_the_class(best: Sandbox, task: Task) -> None:
         "    def __call__(self, evaluate, space, rng): evaluate(space.sample(self.count))\n"
     )
     given = {"count": 4, "name": "a", "flag": True, "share": 0.25}
-    assert len(best.run(Job(Program(source, "C", tuple(given.items())), task, seed=0)).rows) == 4
+    assert len(best.run(Job(Program.unread(source, "C", **given), task, seed=0)).rows) == 4
 
 
 def test_a_hyperparameter_that_is_not_plain_is_the_callers_fault(best: Sandbox, task: Task) -> None:
     with pytest.raises(SandboxError, match="plain numbers"):
-        best.run(Job(Program("", "C", (("x", object()),)), task, seed=0))
+        best.run(Job(Program.unread("", "C", x=object()), task, seed=0))
 
 
 def test_a_hyperparameter_with_too_many_digits_is_named(best: Sandbox, task: Task) -> None:
     with pytest.raises(SandboxError, match="mask: int"):
-        best.run(Job(Program("", "C", (("mask", 10**5000),)), task, seed=0))
+        best.run(Job(Program.unread("", "C", mask=10**5000), task, seed=0))
 
 
 @pytest.mark.parametrize("limits", [{"cpu_s": 0}, {"cpu_s": np.nan}, {"memory_bytes": 1 << 20}])
