@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from time import monotonic
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
+from llamea_gpu.cli.text import cell
 from llamea_gpu.spaces.catalogue import search_path_from_environment
 
 PLAIN_WIDTH = 140
+_PLAIN_EVERY_S = 15.0
+T = TypeVar("T")
 MAX_CPU_LIMIT_S = 86_400.0
 
 SpacesPath = Annotated[
@@ -52,3 +61,24 @@ def warn_if_unsafe(unsafe: bool) -> None:
 def search_path(folders: list[Path] | None) -> tuple[Path, ...]:
     """``--spaces-path`` folders first, then those of the environment."""
     return (*(folders or ()), *search_path_from_environment())
+
+
+@contextmanager
+def progress_line(text: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
+    """A line that follows a run by ``text``; a new one every 15 s where nobody's terminal is."""
+    console = Console(stderr=True, highlight=False)
+    printed_at_s = -math.inf
+
+    with Live(
+        Text(), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+    ) as live:
+
+        def show(at: T) -> None:
+            nonlocal printed_at_s
+            if console.is_terminal:
+                live.update(Text(text(at)), refresh=True)
+            elif monotonic() - printed_at_s >= _PLAIN_EVERY_S:
+                printed_at_s = monotonic()
+                console.print(cell(text(at)))
+
+        yield show

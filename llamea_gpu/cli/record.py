@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
-from llamea_gpu.cli.text import cell
+from llamea_gpu.cli.options import progress_line
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.recording.progress import RecordProgress
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
-
-_PLAIN_EVERY_S = 15.0
 
 Script = Annotated[Path, typer.Argument(help="Python file that describes the kernel.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")]
@@ -90,13 +82,8 @@ def kernel_tuner(
         name=name,
         command=command_line(script, output),
     )
-    with progress_line() as show:
-        outcome = record_kernel(
-            script,
-            output,
-            settings,
-            show,
-        )
+    with progress_line(progress_text) as show:
+        outcome = record_kernel(script, output, settings, show)
     if outcome.recording is None:
         typer.echo(
             f"{outcome.done} of {outcome.total} configurations measured, kept in "
@@ -129,26 +116,11 @@ def command_line(*paths: Path) -> str:
     return shlex.join(["llamea-gpu", *(names.get(word, word) for word in sys.argv[1:])])
 
 
-@contextmanager
-def progress_line() -> Iterator[Callable[[RecordProgress], None]]:
-    """A line that follows a recording; a new one every 15 s where nobody's terminal is."""
-    console = Console(stderr=True, highlight=False)
-    printed_at = -_PLAIN_EVERY_S
-
-    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
-
-        def show(at: RecordProgress) -> None:
-            nonlocal printed_at
-            left = "" if at.left_s is None else f", about {_duration(at.left_s)} left"
-            spent = _duration(at.elapsed_s)
-            line = f"{at.done} of {at.total} measured, {at.failed} failing, {spent}{left}"
-            if console.is_terminal:
-                live.update(Text(line), refresh=True)
-            elif monotonic() - printed_at >= _PLAIN_EVERY_S or at.done == at.total:
-                printed_at = monotonic()
-                console.print(cell(line))
-
-        yield show
+def progress_text(at: RecordProgress) -> str:
+    """How far a recording is, in a line."""
+    left = "" if at.left_s is None else f", about {_duration(at.left_s)} left"
+    spent = _duration(at.elapsed_s)
+    return f"{at.done} of {at.total} measured, {at.failed} failing, {spent}{left}"
 
 
 def _duration(seconds: float) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from llamea_gpu.cli.options import AsJson, output_console
+from llamea_gpu.cli.options import AsJson, output_console, progress_line
 from llamea_gpu.cli.record import (
     MaxSeconds,
     Name,
     Seed,
     check_new_output,
     command_line,
-    progress_line,
+    progress_text,
 )
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
@@ -33,15 +32,6 @@ Script = Annotated[
     str, typer.Argument(help="Python file that defines helion_kernel(), or a shipped kernel.")
 ]
 Shape = Annotated[str | None, typer.Option(help="One of the script's shapes; default: medium.")]
-
-
-class Gpu(str, Enum):
-    """GPUs whose facts are known."""
-
-    B200 = "B200"
-    H200 = "H200"
-    H100 = "H100"
-    A100 = "A100"
 
 
 def record_helion(
@@ -108,13 +98,8 @@ def record_helion(
         return
     if not journal_path(written).exists():  # with a journal, it is a part to be completed
         check_new_output(written)
-    with progress_line() as show:
-        outcome = record_kernel(
-            path,
-            written,
-            settings,
-            show,
-        )
+    with progress_line(progress_text) as show:
+        outcome = record_kernel(path, written, settings, show)
     if outcome.recording is not None:
         found = outcome.recording
         typer.echo(
@@ -131,7 +116,10 @@ def record_helion(
 
 def describe_helion(
     script: Script,
-    gpu: Annotated[Gpu, typer.Option(help="The GPU, which need not be here.")],
+    gpu: Annotated[
+        Literal["B200", "H200", "H100", "A100"],
+        typer.Option(help="The GPU, which need not be here."),
+    ],
     shape: Shape = None,
     draw: Annotated[
         int, typer.Option("--compile", min=0, help="Also compile this many random configurations.")
@@ -150,10 +138,10 @@ def describe_helion(
     from llamea_gpu.recording.helion.static_filter import describe_kernel, static_reports
 
     path = find_script(script)
-    found = describe_kernel(path, gpu.value, shape, draw=draw, seed=seed)
+    found = describe_kernel(path, gpu, shape, draw=draw, seed=seed)
     configs = [found.default, *found.seeds, *found.drawn]
     kinds = ["default", *["seed"] * len(found.seeds), *["random"] * len(found.drawn)]
-    reports = static_reports(path, gpu.value, configs, shape, workers=workers, timeout_s=timeout)
+    reports = static_reports(path, gpu, configs, shape, workers=workers, timeout_s=timeout)
     if as_json:
         typer.echo(json.dumps(_as_json(found, kinds, configs, reports), indent=2))
         return

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import (
     AsJson,
     SpacesPath,
     output_console,
+    progress_line,
     search_path,
     warn_if_unsafe,
 )
@@ -29,8 +26,6 @@ from llamea_gpu.spaces.catalogue import load_space
 
 if TYPE_CHECKING:
     from llamea_gpu.live import TuneProgress, TuningResult
-
-_PLAIN_EVERY_S = 15.0
 
 
 @options_of(
@@ -70,7 +65,7 @@ def tune(
     settings = TuneSettings(**given, sizes=parse_sizes(size or ()))
     if script is not None:
         path = find_kernel_script(script)
-        with _progress_line() as show:
+        with progress_line(_progress_text) as show:
             found = tune_script(path, searcher, settings, show)
     else:
         warn_if_unsafe(settings.unsafe)
@@ -119,24 +114,6 @@ def _summary(found: TuningResult) -> str:
     return text
 
 
-@contextmanager
-def _progress_line() -> Iterator[Callable[[TuneProgress], None]]:
-    """A line that follows a run; a new one every 15 s where nobody's terminal is."""
-    console = Console(stderr=True, highlight=False)
-    printed_at_s = -_PLAIN_EVERY_S
-
-    with Live(
-        Text(), console=console, auto_refresh=False, transient=True, redirect_stdout=False
-    ) as live:
-
-        def show(at: TuneProgress) -> None:
-            nonlocal printed_at_s
-            best = f"{at.best_ms:.6g} ms" if math.isfinite(at.best_ms) else "nothing works yet"
-            line = f"{at.measured} measured, {at.failed} failing, {best}, {at.elapsed_s:.0f} s"
-            if console.is_terminal:
-                live.update(Text(line), refresh=True)
-            elif at.elapsed_s - printed_at_s >= _PLAIN_EVERY_S:
-                printed_at_s = at.elapsed_s
-                console.print(line)
-
-        yield show
+def _progress_text(at: TuneProgress) -> str:
+    best = f"{at.best_ms:.6g} ms" if math.isfinite(at.best_ms) else "nothing works yet"
+    return f"{at.measured} measured, {at.failed} failing, {best}, {at.elapsed_s:.0f} s"

@@ -81,11 +81,6 @@ class BatchExchange:
         """Malformed, duplicated and unreadable lines, each said once with file and line."""
         return self._requests.warnings + self._answers.warnings
 
-    @property
-    def foreign_answers(self) -> int:
-        """How many ids were answered that nobody asked about here; they are ignored."""
-        return sum(custom_id not in self._asked for custom_id in self._best)
-
     async def complete(self, request: ChatRequest) -> ChatAnswer:
         """Write the request unless it is there, and wait for its answer. See ``ChatClient``.
 

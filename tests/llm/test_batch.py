@@ -271,11 +271,11 @@ async def test_the_first_of_two_answers_counts_and_the_second_is_reported(
     assert "b.jsonl, line 1: a second answer to 'r-1'" in warning
 
 
-async def test_foreign_answers_are_counted_and_ignored(exchange: BatchExchange) -> None:
+async def test_answers_that_nobody_asked_for_are_ignored(exchange: BatchExchange) -> None:
     append(answers(exchange), "".join(output_line(f"other-{i}") for i in range(3)))
-    append(answers(exchange), output_line("r-1"))
-    await exchange.complete(chat_request())
-    assert exchange.foreign_answers == 3
+    append(answers(exchange), output_line("r-1", "mine"))
+    answer = await exchange.complete(chat_request())
+    assert answer.text == "mine"
     assert exchange.warnings == ()
 
 

@@ -28,7 +28,6 @@ _MOST_RULES = 12
 _MOST_ROWS = 200_000  # that are looked at for rules
 _MOST_COMBINATIONS = 2_000_000
 _MOST_CHOICES = 400  # values that a JSON schema lists: servers have limits
-_ENTRY_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
