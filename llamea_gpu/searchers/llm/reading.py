@@ -5,7 +5,8 @@ comments, trailing commas, unquoted keys, tuples, ``Config(a=1)``, ``[4] * 2``, 
 and answers that were cut off, whose complete parts count. Nothing is ever evaluated; depth, length
 and repetition are bounded.
 
-What the values mean is not known here.
+What the values mean is not known here. Libraries that mend JSON are made to give something for any
+text (json-repair takes the 12 that was cut off from 128 for a value); here a wrong value is worse.
 """
 
 from __future__ import annotations
