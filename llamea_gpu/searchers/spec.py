@@ -71,6 +71,8 @@ class Spec:
 
     def without_folder(self) -> Spec:
         """The same where the file lies in the working directory: what may be shown to others."""
+        if self.scheme or self.file is None:
+            return self
         return replace(self, target=self.target.rpartition("/")[2])
 
     def value(self, key: str) -> str | None:

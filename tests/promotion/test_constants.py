@@ -1,4 +1,4 @@
-"""Hyperparameters: their ranges, and their way into the program's text."""
+"""Hyperparameters: their ranges; the text that ships, and its name."""
 
 from __future__ import annotations
 
@@ -7,33 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.defaults import MINE, defaults_of
 
-from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs import read_program
-from llamea_gpu.programs.defaults import with_defaults
 from llamea_gpu.promotion.constants import random_settings, tunable
 from llamea_gpu.promotion.source import shipped_text, snake_case
-
-SOURCE = '''\
-"""Größe, in a module that counts bytes: äöü."""
-
-
-class Mine:
-    def __init__(self, größe=4, rate=0.25, *, shift=-12, damp=-1.5e-2, greedy=True,  # ünd
-                 label="x", base=1 / 3, none=0, many=1_000, cap=float("inf"), wide=(
-                     7
-                 )):
-        self.all = (größe, rate, shift, damp, greedy, many, wide)  # stays
-
-    def __call__(self, evaluate, space, rng):
-        evaluate(space.sample(1))
-'''
-
-MINE = read_program(SOURCE)
-
-
-def defaults_of(source: str) -> dict[str, object]:
-    return {k: v for k, v in read_program(source).hyperparameters if not isinstance(v, str)}
 
 
 def test_what_can_be_tuned_are_bools_and_numbers_with_a_scale() -> None:
@@ -46,48 +24,6 @@ def test_what_can_be_tuned_are_bools_and_numbers_with_a_scale() -> None:
         "many": 1000,
         "wide": 7,
     }
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"größe": 16},
-        {"rate": 0.999},
-        {"shift": -3},
-        {"damp": -0.06},
-        {"greedy": False},
-        {"many": 4000},
-        {"wide": 28},
-        {"größe": 1, "rate": 1e-05, "shift": -48, "damp": -1.0, "greedy": False, "wide": 2},
-    ],
-    ids=lambda values: "-".join(values),
-)
-def test_the_text_changes_at_the_literals_and_nowhere_else(values: dict[str, object]) -> None:
-    edited = with_defaults(MINE, values)
-    before = defaults_of(SOURCE)
-    assert defaults_of(edited) == {**before, **values}
-    assert [type(v) for v in defaults_of(edited).values()] == [type(v) for v in before.values()]
-    assert edited.count("\n") == SOURCE.count("\n")
-    back = with_defaults(read_program(edited), {name: before[name] for name in values})
-    assert ast.dump(ast.parse(back)) == ast.dump(ast.parse(SOURCE))
-    assert "# ünd" in edited
-    assert "# stays" in edited
-
-
-def test_the_defaults_themselves_change_nothing() -> None:
-    assert with_defaults(MINE, tunable(MINE)) == SOURCE
-
-
-@pytest.mark.parametrize("name", ["label", "base", "nothing", "self"])
-def test_only_a_numeric_default_can_be_replaced(name: str) -> None:
-    with pytest.raises(SearcherError, match=name):
-        with_defaults(MINE, {name: 1})
-
-
-@pytest.mark.parametrize("value", [5.0, True])
-def test_a_default_keeps_its_type(value: object) -> None:
-    with pytest.raises(SearcherError, match="after the edit"):
-        with_defaults(MINE, {"größe": value})
 
 
 def test_random_settings_keep_type_sign_and_range() -> None:

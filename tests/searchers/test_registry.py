@@ -145,6 +145,7 @@ def test_a_wrong_setting_beside_the_spec_is_refused(file: Path) -> None:
         ("/tmp/mine.py", "", "/tmp/mine.py", "mine", "mine.py"),
         ("kernel_tuner:pso?x=1&y=2", "kernel_tuner", "pso", "pso", "kernel_tuner:pso?x=1&y=2"),
         ("hybrid:a?x=1+b?y=2", "hybrid", "a", "a", "hybrid:a?x=1+b?y=2"),
+        ("llm:org/m", "llm", "org/m", "org/m", "llm:org/m"),
         ("nothing:known", "", "nothing:known", "nothing:known", "nothing:known"),
     ],
 )
