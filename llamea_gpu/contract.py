@@ -11,6 +11,13 @@ A searcher is a class whose numeric hyperparameters all have defaults. Calling a
         def __call__(self, evaluate, space, rng):
             costs = evaluate(space.sample(16))
 
+or, where compiling and timing go on side by side, without ever waiting for a whole batch::
+
+            evaluate.submit(space.sample(evaluate.parallel))
+            while done := evaluate.wait():
+                for config, cost in done: ...
+                evaluate.submit(...)  # as many as were done
+
 The best configuration the host has seen is the answer; a return value is ignored. The end of the
 budget raises `llamea_gpu.errors.BudgetExhausted`, a BaseException, out of ``evaluate``; so does
 `llamea_gpu.errors.Stalled` where an optimizer keeps asking for what it has seen. After that one
@@ -69,7 +76,16 @@ class Space(Protocol):
 
 
 class Evaluate(Protocol):
-    """The measurement. First visits spend budget; revisits are free, from the host's memory."""
+    """The measurement. First visits spend budget; revisits are free, from the host's memory.
+
+    A call measures and waits. `submit` queues and `wait` hands out what is done, so that compiling
+    goes on while the searcher thinks. Where measurements cannot overlap, they are made during a
+    wait: one (sequential), or all that is queued as one batch (parallel).
+
+    The run ends with the budget, or when the optimizer returns. What is still on its way is then
+    dropped: it neither counts nor spends. What was done before counts, waited for or not. One call
+    or submission after another is measured in order: what was submitted before goes first.
+    """
 
     @property
     def spent(self) -> float:
@@ -77,15 +93,45 @@ class Evaluate(Protocol):
 
     @property
     def parallel(self) -> int:
-        """How many configurations compile side by side: batches of this size are worth making."""
+        """How many configurations are worth having on their way: the size of a good batch."""
+
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet, repeated ones counted."""
 
     def __call__(self, configs: Configurations) -> list[float]:
         """Costs to minimise, in the order of ``configs``; inf for one that does not work.
+
+        What is submitted and done meanwhile is left to later waits.
 
         Raises:
             ValueError: a configuration is not valid.
             BudgetExhausted: the run is over.
             Stalled: too many asks in a row brought nothing new: the optimizer has ended.
+        """
+
+    def submit(self, configs: Configurations) -> None:
+        """Queue ``configs``, each to be handed out once by `wait`.
+
+        One that is known is handed out by the next wait, free; one that is on its way already, or
+        comes twice, is measured once and handed out as often as it was submitted, together.
+
+        Raises:
+            ValueError: a configuration is not valid, or too many are on their way (in the sandbox
+                65,536). Nothing is queued.
+            BudgetExhausted: the run is over.
+            Stalled: as for a call.
+        """
+
+    def wait(self) -> list[tuple[Configuration, float]]:
+        """Submitted configurations with their costs, at least one, in the order of completion.
+
+        Those that are done by now, if any are; else it waits for the next. Empty when nothing is
+        pending.
+
+        Raises:
+            BudgetExhausted: the run is over before anything more is done.
+            Stalled: nothing was pending, too often in a row.
         """
 
 

@@ -15,7 +15,7 @@ from llamea_gpu.programs.normalise import module_names
 from llamea_gpu.searchers.registry import ProgramSearcher
 
 _OWN_NAMES = {"SEARCH", "autotuner"}
-_RUNTIME = ("frameworks/helion/space.py", "live/helion/runtime.py")
+_RUNTIME = ("frameworks/helion/space.py", "live/queued.py", "live/helion/runtime.py")
 _USAGE = """
 # With HELION_AUTOTUNER={class_name} in the environment, for every kernel:
 import {name}

@@ -11,7 +11,7 @@ import re
 from llamea_gpu.export.standalone import Export, compose, literal, runtime_text
 from llamea_gpu.searchers.registry import ProgramSearcher
 
-_RUNTIME = "live/kernel_tuner/runtime.py"
+_RUNTIME = ("live/queued.py", "live/kernel_tuner/runtime.py")
 _WIDTH = 100
 _USAGE = """
 import kernel_tuner
@@ -41,7 +41,7 @@ def export_source(searcher: ProgramSearcher) -> str:
         target="kernel-tuner",
         title="a strategy for Kernel Tuner",
         framework="kernel_tuner >= 1.5",
-        runtime=runtime_text(_RUNTIME),
+        runtime=runtime_text(*_RUNTIME),
         joint=_joint(searcher, strategy),
         # A file with a dash in its name cannot be imported: the example is not to show it.
         usage=_USAGE.format(name=re.sub(r"\W", "_", searcher.short_name), strategy=strategy),

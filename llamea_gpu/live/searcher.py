@@ -142,9 +142,35 @@ class LiveEvaluate:
         """How many configurations compile side by side."""
         return int(self._evaluate.parallel)
 
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet."""
+        return int(self._evaluate.pending)
+
     def failure(self, config: Configuration) -> str | None:
         """How a configuration that was measured failed; None for one that works."""
         return self._framework.failure(self._evaluate, config)
+
+    def submit(self, configs: Iterable[Sequence[int]]) -> None:
+        """Queue configurations.
+
+        Raises:
+            ValueError: a configuration is not valid, or too many are on their way.
+            BudgetExhausted: the run is over.
+        """
+        self._evaluate.submit(list(configs))
+
+    def wait(self) -> list[tuple[Configuration, float]]:
+        """What is done, with times in ms.
+
+        Raises:
+            BudgetExhausted: the run is over.
+            Stalled: nothing was pending, too often.
+        """
+        try:
+            return cast("list[tuple[Configuration, float]]", self._evaluate.wait())
+        finally:
+            self._framework.batch_measured(self._evaluate, self._space)
 
     def __call__(self, configs: Iterable[Sequence[int]]) -> list[float]:
         """Times in ms, inf for a configuration that fails.

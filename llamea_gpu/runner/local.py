@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llamea_gpu.contract import Configuration, Configurations, Optimizer
 from llamea_gpu.errors import BudgetExhausted, Stalled
@@ -53,8 +54,13 @@ class LocalEvaluate:
 
     @property
     def parallel(self) -> int:
-        """How many configurations compile side by side."""
+        """How many configurations are worth having on their way."""
         return self._evaluator.parallel
+
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet."""
+        return self._evaluator.pending
 
     @property
     def now_s(self) -> float:
@@ -77,11 +83,31 @@ class LocalEvaluate:
             ValueError: a configuration that is not valid in this space (nothing is charged).
             BudgetExhausted: the budget is used up.
         """
-        self.stop_counting()
-        try:
-            return self._answer(list(configs))
-        finally:
-            self._left_at = time.process_time()
+        with self._not_counting():
+            costs: list[float] = self._evaluator.ask(self._rows(configs)).tolist()
+            return costs
+
+    def submit(self, configs: Configurations) -> None:
+        """Queue configurations, each to be handed out once by `wait`.
+
+        Raises:
+            ValueError: a configuration that is not valid in this space, or more than
+                `llamea_gpu.tasks.MAX_PENDING` on their way (nothing is queued).
+            BudgetExhausted: the budget is used up.
+        """
+        with self._not_counting():
+            self._evaluator.submit(self._rows(configs))
+
+    def wait(self) -> list[tuple[Configuration, float]]:
+        """Submitted configurations and their costs in ms, in the order in which they were done.
+
+        Raises:
+            BudgetExhausted: the budget ends before anything more is done.
+        """
+        with self._not_counting():
+            rows, costs_ms = self._evaluator.wait()
+            configurations = map(self._space.configuration, rows.tolist())
+            return list(zip(configurations, costs_ms.tolist(), strict=True))
 
     def stop_counting(self) -> None:
         """Count what the optimizer has used since it was last answered."""
@@ -89,7 +115,16 @@ class LocalEvaluate:
         self.cpu_s += used_s
         self._evaluator.charge(used_s)
 
-    def _answer(self, configurations: list[Any]) -> list[float]:
+    @contextlib.contextmanager
+    def _not_counting(self) -> Iterator[None]:
+        self.stop_counting()
+        try:
+            yield
+        finally:
+            self._left_at = time.process_time()
+
+    def _rows(self, configs: Configurations) -> NDArray[np.int64]:
+        configurations: list[Any] = list(configs)
         rows = [self._space.row(configuration) for configuration in configurations]
         if rows and min(rows) < 0:
             wrong = configurations[rows.index(-1)]
@@ -97,8 +132,7 @@ class LocalEvaluate:
                 f"configurations must be valid in this space, but {wrong!r:.200} is not: check "
                 "with space.contains or use space.repair"
             )
-        costs: list[float] = self._evaluator.ask(np.array(rows, dtype=np.int64)).tolist()
-        return costs
+        return np.array(rows, dtype=np.int64)
 
 
 def run_optimizer(

@@ -29,7 +29,11 @@ from llamea_gpu.spaces.space import SearchSpace, SpaceView
 
 CANDIDATE_FILE = "<candidate>"
 _CANDIDATE_MODULE = "candidate"
-_MAX_REPLY_BYTES = max(8 * (1 + protocol.PART_ROWS), protocol.PART_BYTES + protocol.JOB_SIZE.size)
+_MAX_REPLY_BYTES = max(
+    protocol.SPENT.size + 8 * protocol.PART_ROWS,
+    protocol.JOB_SIZE.size + protocol.PART_BYTES,
+    protocol.SPENT_AND_COUNT.size + protocol.PART_BYTES,
+)
 _FRAMES_SHOWN = 6
 # The host, which ends a run that only revisits, never sees a call without a configuration.
 _MAX_EMPTY_CALLS = 10_000
@@ -60,15 +64,18 @@ def _rest(first: bytes, size: int) -> bytes:
 class Evaluate:
     """``evaluate`` of the contract: configurations in, costs in ms out, in the same order.
 
-    ``spent`` is the share of the budget used, as of the last answer; ``parallel`` is how many
-    configurations compile side by side.
+    Or `submit` configurations, and `wait` for those that are done. ``spent`` is the share of the
+    budget used, as of the last answer; ``parallel`` is how many configurations are worth having on
+    their way.
     """
 
-    __slots__ = ("_empty_calls", "_parallel", "_space", "_spent")
+    __slots__ = ("_empty_calls", "_max_pending", "_parallel", "_pending", "_space", "_spent")
 
-    def __init__(self, space: SearchSpace, parallel: int) -> None:
+    def __init__(self, space: SearchSpace, parallel: int, max_pending: int) -> None:
         self._space = space
         self._parallel = parallel
+        self._max_pending = max_pending
+        self._pending = 0
         self._spent = 0.0
         self._empty_calls = 0  # in a row
 
@@ -79,8 +86,13 @@ class Evaluate:
 
     @property
     def parallel(self) -> int:
-        """How many configurations compile side by side."""
+        """How many configurations are worth having on their way."""
         return self._parallel
+
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet."""
+        return self._pending
 
     def __call__(
         self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
@@ -91,29 +103,81 @@ class Evaluate:
             ValueError: a configuration that is not valid in this space (nothing is charged).
             BudgetExhausted: the budget is used up.
         """
+        rows = self._rows(configurations)
+        if len(rows) == 1:
+            reply = _request(protocol.KIND_AND_WORD.pack(protocol.ASK, rows[0]))
+            self._spent, cost = protocol.SPENT_AND_COST.unpack(reply)
+            return [cost]
+        if not rows:
+            self._nothing()
+            return []
+        reply = self._send(protocol.ASK, rows)
+        costs = _rest(reply[protocol.SPENT.size :], 8 * len(rows))
+        return list(struct.unpack(f"={len(rows)}d", costs))
+
+    def submit(
+        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
+    ) -> None:
+        """Queue configurations, each to be handed out once by `wait`.
+
+        Raises:
+            ValueError: a configuration that is not valid in this space, or too many on their way
+                (nothing is queued).
+            BudgetExhausted: the budget is used up.
+        """
+        rows = self._rows(configurations)
+        if self._pending + len(rows) > self._max_pending:
+            raise ValueError(
+                f"at most {self._max_pending} configurations may be on their way, but got "
+                f"{len(rows)} more to {self._pending}: wait for some first"
+            )
+        if rows:
+            self._send(protocol.SUBMIT, rows)
+            self._pending += len(rows)
+        else:
+            self._nothing()
+
+    def wait(self) -> list[tuple[tuple[int, ...], float]]:
+        """Submitted configurations and their costs in ms, in the order in which they were done.
+
+        Those that are done by now, if any are, else the next; empty when nothing is pending.
+
+        Raises:
+            BudgetExhausted: the budget ends before anything more is done.
+        """
+        if not self._pending:
+            self._nothing()
+            return []
+        reply = _request(protocol.KIND.pack(protocol.WAIT))
+        self._spent, count = protocol.SPENT_AND_COUNT.unpack_from(reply)
+        done = _rest(reply[protocol.SPENT_AND_COUNT.size :], 12 * count)
+        numbers = struct.unpack(f"={count}i{count}d", done)
+        self._pending -= count
+        configurations = map(self._space.configuration, numbers[:count])
+        return list(zip(configurations, numbers[count:], strict=True))
+
+    def _rows(
+        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
+    ) -> list[int]:
+        rows: list[int]
         if isinstance(configurations, np.ndarray) and configurations.ndim == 2:
             rows = self._space.rows(configurations).tolist()
         else:
             configurations = list(configurations)
             rows = list(map(self._space.row, configurations))
-        if not rows:
-            return self._nothing()
-        self._empty_calls = 0
-        if len(rows) == 1 and rows[0] >= 0:
-            reply = _request(protocol.KIND_AND_WORD.pack(protocol.ASK, rows[0]))
-            self._spent, cost = protocol.SPENT_AND_COST.unpack(reply)
-            return [cost]
-        if min(rows) < 0:
-            raise ValueError(self._complaint(configurations, rows.index(-1)))
-        return self._ask_batch(rows)
+        if rows:
+            self._empty_calls = 0
+            if min(rows) < 0:
+                raise ValueError(self._complaint(configurations, rows.index(-1)))
+        return rows
 
-    def _nothing(self) -> list[float]:
+    def _nothing(self) -> None:
         self._empty_calls += 1
         if self._empty_calls > _MAX_EMPTY_CALLS:
             raise Stalled(f"evaluate was called {_MAX_EMPTY_CALLS} times in a row with nothing")
-        return []
 
-    def _ask_batch(self, rows: list[int]) -> list[float]:
+    def _send(self, kind: int, rows: list[int]) -> bytes:
+        """Rows in as many packets as they need: the reply to the last, which begins with spent."""
         count = len(rows)
         if count > protocol.MAX_BATCH_ROWS:
             raise ValueError(
@@ -125,10 +189,9 @@ class Evaluate:
         last = (len(packed) - 1) // size * size
         for start in range(0, last, size):
             _request(protocol.KIND.pack(protocol.MORE) + packed[start : start + size])
-        reply = _request(protocol.KIND.pack(protocol.ASK) + packed[last:])
+        reply = _request(protocol.KIND.pack(kind) + packed[last:])
         (self._spent,) = protocol.SPENT.unpack_from(reply)
-        costs = _rest(reply[protocol.SPENT.size :], 8 * count)
-        return list(struct.unpack(f"={count}d", costs))
+        return reply
 
     def _complaint(self, configurations: Sequence[Any] | npt.NDArray[Any], position: int) -> str:
         """Why the configuration at ``position`` was refused, for the model that wrote the code."""
@@ -185,7 +248,7 @@ def _run_candidate(job: Mapping[str, Any], space: SearchSpace) -> None:
     view: Any = SpaceView(space, rng)
     if job["measured"]:
         view = SeededSpace(view, [space.configuration(row) for row in job["measured"]])
-    optimizer(Evaluate(space, job["parallel"]), view, rng)
+    optimizer(Evaluate(space, job["parallel"], job["max_pending"]), view, rng)
 
 
 def _fail(reason: str, text: str) -> None:

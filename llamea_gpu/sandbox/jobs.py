@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from llamea_gpu.errors import SandboxError
 from llamea_gpu.programs.program import Program
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import MAX_PENDING, Task, Trace
 
 # The child's own interpreter and libraries take up to 0.7 GB of address space.
 _LEAST_MEMORY_BYTES = 1 << 30
@@ -82,6 +82,7 @@ class Job:
             "space": self.task.recording.space.fingerprint,
             "seed": self.seed,
             "parallel": parallel,
+            "max_pending": MAX_PENDING,
             # An order of rows that the run may ask for at no cost: no measurement is told.
             "measured": [] if self.start is None else self.start.rows_best_first,
         }

@@ -4,8 +4,10 @@ A request starts with an int32 kind; what follows is fixed by the kind and check
 
     READY                     hardened, no candidate code has run; reply: the job, first part
     UNHARDENED text           hardening failed (only ever accepted in place of READY)
-    MORE rows                 a part of a batch; reply: a bare ``spent``
+    MORE rows                 a part of a batch or submission; reply: a bare ``spent``
     ASK rows                  the last or only part of a batch; reply: ``spent`` and costs
+    SUBMIT rows               the last or only part of a submission; reply: a bare ``spent``
+    WAIT                      reply: ``spent``, how many are done, their rows, their costs
     NEXT                      reply: the next part of what did not fit the last reply
     FAILED reason text        the candidate raised; reason is an index into REASONS
     DONE                      the candidate returned
@@ -19,13 +21,13 @@ from __future__ import annotations
 import re
 import struct
 
-READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE = range(7)
+READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE, SUBMIT, WAIT = range(9)
 
 REASONS = ("error", "memory", "stalled")
 
 # Rows a packet carries. 16 KiB of rows and 32 KiB of costs fit the smallest usual socket buffer.
 PART_ROWS = 4096
-# Configurations in one call of ``evaluate``. A bound on what one request can cost the host: no
+# Configurations in one call or submission. A bound on what one request can cost the host: no
 # budget is that large, and this many rows take the Evaluator some milliseconds.
 MAX_BATCH_ROWS = 1 << 16
 # Bytes of a job that one packet carries.
@@ -37,6 +39,7 @@ KIND = struct.Struct("=i")
 KIND_AND_WORD = struct.Struct("=ii")  # ASK of one row; FAILED's reason
 SPENT_AND_COST = struct.Struct("=dd")
 SPENT = struct.Struct("=d")
+SPENT_AND_COUNT = struct.Struct("=dq")  # precedes what is done: rows, then costs
 JOB_SIZE = struct.Struct("=q")  # precedes the first part of the job
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")

@@ -157,8 +157,10 @@ class _Service:
             self._reply(self._pending.pop())
         elif self._pending:
             raise _Over("protocol", "a request before the last answer was fetched")
-        elif kind in (protocol.MORE, protocol.ASK):
+        elif kind in (protocol.MORE, protocol.ASK, protocol.SUBMIT):
             self._take_rows(kind, body)
+        elif kind == protocol.WAIT and not body and not self._parts:
+            self._wait()
         else:
             self._finish(kind, body)
 
@@ -183,20 +185,42 @@ class _Service:
         if kind == protocol.MORE:
             self._reply(protocol.SPENT.pack(self._evaluator.spent))
             return
-        costs = self._ask(rows if len(self._parts) == 1 else np.concatenate(self._parts))
+        if len(self._parts) > 1:
+            rows = np.concatenate(self._parts)
         self._parts, self._batch_rows = [], 0
+        if kind == protocol.SUBMIT:
+            self._submit(rows)
+            self._reply(protocol.SPENT.pack(self._evaluator.spent))
+            return
+        costs = self._ask(rows)
         head = protocol.SPENT.pack(self._evaluator.spent)
         self._reply_in_parts(head, costs.tobytes(), 8 * protocol.PART_ROWS)
 
     def _ask(self, rows: _Rows) -> NDArray[np.float64]:
-        if self._job.charge_cpu:
-            used_s = self._child.cpu_s() or self._charged_s
-            self._evaluator.charge(used_s - self._charged_s)
-            self._charged_s = used_s
+        self._charge()
         try:
             return self._evaluator.ask(rows)
         except ValueError as error:
             raise _Over("protocol", f"{error}") from error
+
+    def _submit(self, rows: _Rows) -> None:
+        self._charge()
+        try:
+            self._evaluator.submit(rows)
+        except ValueError as error:
+            raise _Over("protocol", f"{error}") from error
+
+    def _wait(self) -> None:
+        self._charge()
+        rows, costs = self._evaluator.wait()
+        head = protocol.SPENT_AND_COUNT.pack(self._evaluator.spent, rows.size)
+        self._reply_in_parts(head, rows.tobytes() + costs.tobytes(), protocol.PART_BYTES)
+
+    def _charge(self) -> None:
+        if self._job.charge_cpu:
+            used_s = self._child.cpu_s() or self._charged_s
+            self._evaluator.charge(used_s - self._charged_s)
+            self._charged_s = used_s
 
     def _finish(self, kind: int, body: bytes) -> None:
         if kind == protocol.DONE and not body:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -151,6 +151,8 @@ class Hybrid:
             if following is None:
                 raise
         if following is not None:
+            while noted.pending:  # the other one would be handed what it never submitted
+                noted.wait()
             following(evaluate, cast("Space", SeededSpace(space, noted.best_first())), rng)
 
 
@@ -189,14 +191,45 @@ class MeasuredEvaluate:
             BudgetExhausted: the budget, or the share of it, is used up.
         """
         configs = list(configs)
+        self._check_share(configs)
+        costs_ms = self._evaluate(configs)
+        self._note(zip(configs, costs_ms, strict=True))
+        return costs_ms
+
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet."""
+        return self._evaluate.pending
+
+    def submit(self, configs: Configurations) -> None:
+        """Queue configurations.
+
+        Raises:
+            BudgetExhausted: the budget, or the share of it, is used up.
+        """
+        configs = list(configs)
+        self._check_share(configs)
+        self._evaluate.submit(configs)
+
+    def wait(self) -> list[tuple[Configuration, float]]:
+        """What is done, as from the other ``evaluate``.
+
+        Raises:
+            BudgetExhausted: the budget has ended.
+        """
+        done = self._evaluate.wait()
+        self._note(done)
+        return done
+
+    def _check_share(self, configs: Sequence[Iterable[int]]) -> None:
         over = self._share < 1 and self._evaluate.spent >= self._share
         if over and any(_plain(config) not in self.costs_ms for config in configs):
             self.share_used = True
             raise BudgetExhausted
-        costs_ms = self._evaluate(configs)
-        for config, cost_ms in zip(configs, costs_ms, strict=True):
+
+    def _note(self, done: Iterable[tuple[Iterable[int], float]]) -> None:
+        for config, cost_ms in done:
             self.costs_ms.setdefault(_plain(config), cost_ms)
-        return costs_ms
 
     def best_first(self) -> list[Configuration]:
         """What was measured, by cost, failures last."""

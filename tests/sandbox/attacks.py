@@ -249,7 +249,7 @@ ZYGOTE = (
 def _send(packets: str) -> str:
     return f"""
         import struct
-        READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE = range(7)
+        READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE, SUBMIT, WAIT = range(9)
         def send(kind, body=b""):
             os.write(3, struct.pack("=i", kind) + body)
             return os.read(3, 1 << 16)
@@ -289,6 +289,14 @@ PROTOCOL = tuple(
         "a batch without end": "while True: send(MORE, rows(*range(8)) * 128)",
         "an ask before the answer is fetched": "send(ASK, rows(0) * 4096)\n"
         "send(MORE, rows(0) * 4096)\nsend(ASK, rows(0))\nsend(ASK, rows(1))",
+        "a negative row to submit": "send(SUBMIT, rows(0, -1))",
+        "a bad row in a second part to submit": "send(MORE, rows(0))\nsend(SUBMIT, rows(2**31-1))",
+        "no rows to submit": "send(SUBMIT)",
+        "submissions without end": "while True: send(SUBMIT, rows(0) * 4096)",
+        "a wait with a body": "send(WAIT, rows(0))",
+        "a wait in the middle of a batch": "send(MORE, rows(0))\nsend(WAIT)",
+        "a wait before the answer is fetched": "send(MORE, rows(0) * 4096)\n"
+        "send(SUBMIT, rows(0) * 4096)\nsend(WAIT)\nsend(WAIT)",
     }.items()
 )
 

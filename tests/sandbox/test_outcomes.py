@@ -78,6 +78,27 @@ def test_a_candidate_that_asks_for_nothing_is_stalled(run: Run) -> None:
     assert len(trace.rows) == 1
 
 
+def test_waiting_for_nothing_stalls_on_the_hosts_side_too(run: Run) -> None:
+    trace = run("while True: os.write(3, b'\\10\\0\\0\\0'); os.read(3, 64)")
+    assert (trace.outcome, trace.asks) == ("stalled", 0)
+
+
+def test_many_answers_of_one_wait_are_the_right_ones(run: Run, large: Task) -> None:
+    trace = run(
+        """
+configs = space.sample(9000)
+evaluate.submit(configs)
+evaluate.submit(configs[::-1])
+done = evaluate.wait()
+assert evaluate.pending == 0
+assert [config for config, _ in done] == [c for c in configs for _ in range(2)]
+assert [cost for _, cost in done[::2]] == evaluate(configs)
+""",
+        task=large,
+    )
+    assert (trace.outcome, trace.error, trace.rows.size) == ("finished", None, 9000)
+
+
 def test_empty_calls_between_others_are_harmless(run: Run) -> None:
     body = (
         "for i in range(25_000):\n    evaluate([])\n    if i % 5000 == 0: evaluate(space.sample(1))"

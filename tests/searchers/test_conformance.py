@@ -28,9 +28,10 @@ from llamea_gpu.searchers.registry import resolve_program
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import ParallelClock, SequentialClock, Task, run_seed
+from llamea_gpu.tasks import ParallelClock, PipelinedClock, SequentialClock, Task, run_seed
 
 NAMES = tuple(shipped())
+ASYNCHRONOUS = [name for name in NAMES if ".submit(" in resolve_program(name).program.source]
 # Configurations of a space of which it begins with those that tell most about all others, so that
 # only ties are left to chance. From larger ones a part is drawn first.
 MAY_DRAW_NOTHING_UP_TO = {"main_effect_posterior": 250}
@@ -76,6 +77,11 @@ def constrained() -> Task:
     return Task.build(recording_of(grid, costs))
 
 
+def side_by_side() -> Task:
+    """Compilers and timer busy at once."""
+    return Task.build(small_recording(), PipelinedClock(6))
+
+
 def diagonal() -> Task:
     """No configuration has a neighbour."""
     return Task.build(
@@ -88,7 +94,8 @@ def h200_grid() -> Task:
 
 
 SPACES: dict[str, Callable[[], Task]] = {
-    make.__name__: make for make in (line, single, one_works, constrained, diagonal, h200_grid)
+    make.__name__: make
+    for make in (line, single, one_works, constrained, side_by_side, diagonal, h200_grid)
 }
 
 
@@ -177,11 +184,34 @@ def test_batches_fill_the_workers(make: Callable[[], Any]) -> None:
             self.calls += 1
             return super().__call__(configs)
 
+        def wait(self) -> list[tuple[tuple[int, ...], float]]:
+            self.calls += 1
+            return super().wait()
+
     task = replace(Task.build(small_recording(), ParallelClock(8)), budget_s=INF)
     rng = np.random.default_rng(3)
     evaluate = Counting(task)
     make()(evaluate, SpaceView(task.recording.space, rng), rng)
     assert 120 / evaluate.calls > 4
+
+
+@pytest.mark.parametrize("name", ASYNCHRONOUS, indirect=True)
+def test_what_submits_keeps_a_pipeline_full(make: Callable[[], Any]) -> None:
+    class Watching(Evaluate):
+        waited_at: list[int]
+
+        def wait(self) -> list[tuple[tuple[int, ...], float]]:
+            self.waited_at.append(self.pending)
+            return super().wait()
+
+    task = replace(Task.build(small_recording()), clock=PipelinedClock(6), budget_s=INF)
+    evaluate = Watching(task)
+    evaluate.waited_at = []
+    rng = np.random.default_rng(3)
+    make()(evaluate, SpaceView(task.recording.space, rng), rng)
+    full = [pending >= evaluate.parallel for pending in evaluate.waited_at]
+    assert all(full[: -evaluate.parallel])
+    assert len(full) > 100
 
 
 def test_hyperparameters_are_numbers_with_defaults(

@@ -27,12 +27,27 @@ class Evaluate:
     def parallel(self) -> int:
         return self.evaluator.parallel
 
+    @property
+    def pending(self) -> int:
+        return self.evaluator.pending
+
+    def submit(self, configs: Sequence[tuple[int, ...]] | np.ndarray) -> None:
+        self.evaluator.submit(self._rows(configs))
+
+    def wait(self) -> list[tuple[tuple[int, ...], float]]:
+        rows, costs_ms = self.evaluator.wait()
+        configs = map(self._space.configuration, rows.tolist())
+        return list(zip(configs, costs_ms.tolist(), strict=True))
+
     def __call__(self, configs: Sequence[tuple[int, ...]] | np.ndarray) -> list[float]:
+        costs: list[float] = self.evaluator.ask(self._rows(configs)).tolist()
+        return costs
+
+    def _rows(self, configs: Sequence[tuple[int, ...]] | np.ndarray) -> np.ndarray:
         rows = self._space.rows(configs)
         if rows.size and rows.min() < 0:
             raise ValueError(f"not a valid configuration: {configs[int(np.argmin(rows))]}")
-        costs: list[float] = self.evaluator.ask(rows).tolist()
-        return costs
+        return rows
 
 
 def run_in_process(optimizer: Any, task: Task, seed: int, max_idle_asks: int = 10_000) -> Trace:

@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.live.queued import QueuedEvaluate
 
 # First visits without a budget of one's own, by Helion's effort.
 HELION_EVALUATIONS = {"quick": 150, "full": 500}
@@ -52,15 +53,18 @@ if _lacking:
     raise ImportError(f"Helion must be 1.2 or later, but its searches lack {', '.join(_lacking)}")
 
 
-class HelionEvaluate:
+class HelionEvaluate(QueuedEvaluate):
     """The optimizer contract's ``evaluate`` over Helion's benchmarking.
 
     Helion's default, the user's seeds and the compiler's are measured before the optimizer begins:
     a search ends with nothing worse than those.
     """
 
+    space: HelionSpace
+
     def __init__(self, search: HelionSearch, space: HelionSpace) -> None:
-        self.search, self.space = search, space
+        super().__init__(space)
+        self.search = search
         self.costs: dict[tuple[int, ...], float] = {}
         self.statuses: dict[tuple[int, ...], str] = {}  # Helion's words for what failed
         self.fault: BaseException | None = None

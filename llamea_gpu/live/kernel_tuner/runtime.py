@@ -26,6 +26,7 @@ from kernel_tuner.strategies.common import get_options
 from kernel_tuner.strategies.wrapper import OptAlgWrapper
 
 from llamea_gpu.errors import BudgetExhausted, Stalled
+from llamea_gpu.live.queued import QueuedEvaluate
 
 KernelTunerConfiguration = tuple[int, ...]  # value indices, one for each tunable parameter
 
@@ -162,7 +163,7 @@ class KernelTunerSpace:
         return array.reshape(-1, dimension) / np.maximum(np.array(self.cardinalities) - 1, 1)
 
 
-class KernelTunerEvaluate:
+class KernelTunerEvaluate(QueuedEvaluate):
     """``evaluate`` of the contract: Kernel Tuner measures what is new, the rest is remembered.
 
     ``fault`` is what Kernel Tuner has ended the run with: its stop criterion, or its own failure.
@@ -171,8 +172,8 @@ class KernelTunerEvaluate:
     max_idle_asks = 10_000  # with nothing new among them, in a row: the optimizer is stuck
 
     def __init__(self, func: Any, space: KernelTunerSpace) -> None:
+        super().__init__(space)
         self.func = func
-        self.space = space
         self.fault: Exception | None = None
         self._cost_of: dict[int, float] = {}  # by row
         self._idle_asks = 0
