@@ -316,7 +316,7 @@ def test_every_submission_is_answered_once_and_repeated_ones_together() -> None:
     submit(evaluator, 4)
     assert evaluator.pending == 4
     assert answers(evaluator) == [(4, 17.0)] * 3
-    submit(evaluator, 4)  # known: the next wait says so before anything else is done
+    submit(evaluator, 4)  # known: the next wait says so, before anything else is done
     assert answers(evaluator) == [(4, 17.0)]
     assert evaluator.now_s == 1.5
     assert answers(evaluator) == [(5, 16.0)]

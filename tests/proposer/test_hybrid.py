@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import Evaluator, SequentialClock, Task, Trace
+from llamea_gpu.tasks import Evaluator, PipelinedClock, SequentialClock, Task, Trace
 
 LLM = "llm:m?rounds=1&initial=4&batch=12"
 UNTRUSTED = '''
@@ -213,6 +214,37 @@ def test_the_first_one_gets_its_share_and_the_second_one_the_rest(task: Task) ->
     space = task.recording.space
     given = [costs[space.row(config)] for config in second.first]
     assert given == sorted(given)
+
+
+class KeepsFour:
+    """Always four on their way, until a share of the budget or all of it ends that."""
+
+    def __call__(self, evaluate: Any, space: Any, rng: Any) -> None:
+        configs = iter(space.sample(500))
+        while True:
+            evaluate.submit(list(islice(configs, 4 - evaluate.pending)))
+            evaluate.wait()
+
+
+def test_what_a_first_one_left_on_its_way_is_measured_and_not_handed_to_the_next(
+    task: Task,
+) -> None:
+    class Looks(Takes):
+        def __call__(self, evaluate: Any, space: Any, rng: Any) -> None:
+            self.waited = evaluate.wait()
+            super().__call__(evaluate, space, rng)
+
+    second = Looks()
+    side_by_side = Task.build(task.recording, PipelinedClock(4))
+    evaluator, ended = in_process(Hybrid(KeepsFour(), second, 0.25), side_by_side)
+    assert ended
+    assert second.waited == []
+    assert second.spent[0] < 0.6  # the first one stopped at its share
+    space, costs = task.recording.space, task.recording.time_ms
+    given = [space.row(config) for config in second.first]
+    assert [costs[row] for row in given] == sorted(costs[row] for row in given)
+    first_visits = evaluator.trace(outcome="budget", seed=0).rows.tolist()
+    assert max(map(first_visits.index, given)) < len(first_visits) / 2
 
 
 def test_a_first_one_that_ends_by_itself_needs_no_share(task: Task) -> None:

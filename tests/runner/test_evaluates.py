@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support import submitting
 from support.recordings import small_recording
 
+from llamea_gpu.live.queued import QueuedEvaluate
 from llamea_gpu.programs import Program
 from llamea_gpu.runner import Runner
-from llamea_gpu.runner.local import run_optimizer
+from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
 from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.tasks import MAX_PENDING, Task, Trace, make_clock
+from llamea_gpu.spaces.space import SpaceView
+from llamea_gpu.tasks import MAX_PENDING, Evaluator, Task, Trace, make_clock
 
 Run = Callable[[str, Task], Trace]
 SEED = 5
@@ -62,6 +65,24 @@ def task(request: pytest.FixtureRequest) -> Task:
 def test_what_the_contract_promises(run: Run, task: Task, check: str) -> None:
     trace = run(check, task)
     assert (trace.outcome, trace.error) == ("finished", None)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_what_the_contract_promises_where_a_framework_measures_in_calls(
+    task: Task, check: str
+) -> None:
+    rng = np.random.default_rng(SEED)
+    space = SpaceView(task.recording.space, rng)
+    called = LocalEvaluate(task.recording.space, Evaluator(task))
+
+    class Framework(QueuedEvaluate):
+        parallel = called.parallel
+        spent = property(lambda _: called.spent)
+
+        def __call__(self, configs: Any) -> list[float]:
+            return called(configs)
+
+    getattr(submitting, check)()(Framework(space), space, rng)
 
 
 @pytest.mark.parametrize(
