@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import linecache
 import os
-import re
 import struct
 import sys
 import traceback
@@ -271,7 +270,7 @@ def _describe(error: BaseException) -> str:
     if len(shown) > 2 * _FRAMES_SHOWN:
         left_out = len(shown) - 2 * _FRAMES_SHOWN
         shown[_FRAMES_SHOWN:-_FRAMES_SHOWN] = [f"  [{left_out} more calls]"]
-    last = _without_paths("".join(traceback.format_exception_only(type(error), error)).rstrip())
+    last = "".join(traceback.format_exception_only(type(error), error)).rstrip()
     return "\n".join(["Traceback of <candidate> (most recent call last):", *shown, last])
 
 
@@ -283,21 +282,4 @@ def _library_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _without_paths(text: str) -> str:
-    """``text`` with the paths of libraries cut to what stands below their folder."""
-    for folder in _LIBRARY_FOLDERS:
-        text = text.replace(f"{folder}/", "")
-    return _LIBRARY_FOLDER.sub("", text)
-
-
 _OWN_FOLDER = os.path.dirname(__file__)
-# Folders of this very process first: their names may hold blanks.
-_LIBRARY_FOLDERS = (
-    os.path.dirname(os.path.dirname(np.__file__)),
-    os.path.dirname(os.path.dirname(_OWN_FOLDER)),
-    os.path.dirname(os.__file__),
-)
-# A match starts where a path does, so that a long text of slashes takes linear time.
-_LIBRARY_FOLDER = re.compile(
-    r"""(?<![^\s"'(=:,])/[^\s"'()]*/(?:site-packages|dist-packages|python3\.\d+t?)/"""
-)

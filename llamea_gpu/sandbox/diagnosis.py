@@ -19,8 +19,10 @@ from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
 from llamea_gpu.sandbox.report import AttackVerdict, Costs, LevelReport, SandboxReport
 from llamea_gpu.sandbox.selftest import (
     CALL_ATTACK,
+    CODE_ATTACK,
     FILE_ATTACK,
     PROCESS_ATTACK,
+    TALK_ATTACK,
     SelfAttack,
     run_self_test,
     self_test_task,
@@ -32,11 +34,12 @@ _ASKS = 2000
 _BATCH = 100
 
 # What each layer must hold off with no other layer's help.
-_ALONE: dict[str, SelfAttack] = {
-    NAMESPACES: PROCESS_ATTACK,
-    LANDLOCK: FILE_ATTACK,
-    SECCOMP: CALL_ATTACK,
+_ALONE: dict[str, tuple[SelfAttack, ...]] = {
+    NAMESPACES: (PROCESS_ATTACK,),
+    LANDLOCK: (FILE_ATTACK,),
+    SECCOMP: (CALL_ATTACK, TALK_ATTACK),
 }
+_THROUGH_WITHOUT_ANY = (*(attack for alone in _ALONE.values() for attack in alone), CODE_ATTACK)
 
 _ASKING = """
 class Asking:
@@ -76,15 +79,19 @@ def layers_alone(ingredients: Ingredients) -> tuple[AttackVerdict, ...]:
 
     The first verdict is the other control: without any layer, the same attacks must get through.
     """
-    bare = _attempt(ingredients, (), tuple(_ALONE.values()))
+    bare = _attempt(ingredients, (), _THROUGH_WITHOUT_ANY)
     through = [verdict.name for verdict in bare if not verdict.held]
     verdicts = [
-        AttackVerdict("no layer", len(through) == len(_ALONE), f"succeed: {', '.join(through)}")
+        AttackVerdict(
+            "no layer",
+            len(through) == len(_THROUGH_WITHOUT_ANY),
+            f"succeed: {', '.join(through)}",
+        )
     ]
-    for name, attack in _ALONE.items():
+    for name, attacks in _ALONE.items():
         verdicts += [
-            AttackVerdict(f"{name} alone", verdict.held, f"{attack.name}: {verdict.detail}")
-            for verdict in _attempt(ingredients, (name,), (attack,))
+            AttackVerdict(f"{name} alone", verdict.held, f"{verdict.name}: {verdict.detail}")
+            for verdict in _attempt(ingredients, (name,), attacks)
         ]
     return tuple(verdicts)
 

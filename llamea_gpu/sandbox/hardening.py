@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import resource
 import signal
 import struct
+from collections.abc import Iterator
 
 NOBODY = 65534
 CHANNEL_FD = 3
@@ -34,6 +36,7 @@ _LANDLOCK_QUERY_VERSION = 1
 _SECUREBITS_LOCKED = 0b11101111
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -144,6 +147,40 @@ def forbid_tracing() -> None:
 def forbid_new_privileges() -> None:
     """NO_NEW_PRIVS, which Landlock and seccomp require."""
     _checked(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "PR_SET_NO_NEW_PRIVS")
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+def forbid_executable_data(proc: int) -> None:
+    """Take execution from all pages that can be written (libffi maps one for its first callback).
+
+    Children cannot get it back: seccomp refuses. ``proc`` is a descriptor of /proc, because there
+    is none in bubblewrap's view of the file system.
+
+    Raises:
+        OSError: the kernel refuses.
+        RuntimeError: memory is still writable and executable, or is shared and writable.
+    """
+    for start, end, mode in _mappings(proc):
+        if "w" in mode and "x" in mode:
+            size = ctypes.c_size_t(end - start)
+            _checked(_libc.mprotect(ctypes.c_void_p(start), size, _READ_WRITE), "mprotect")
+    bad = [mode for _, _, mode in _mappings(proc) if "w" in mode and ("x" in mode or "s" in mode)]
+    if bad:
+        raise RuntimeError(
+            f"no memory may be writable and also executable or shared, but {len(bad)} mappings "
+            f"are ({', '.join(sorted(set(bad)))})"
+        )
+
+
+def _mappings(proc: int) -> Iterator[tuple[int, int, str]]:
+    """Start, end and mode (``r-xp``) of each of this process's mappings."""
+    with open(os.open("self/maps", os.O_RDONLY, dir_fd=proc), encoding="utf-8") as file:
+        for line in file.read().splitlines():
+            bounds, mode = line.split()[:2]
+            start, _, end = bounds.partition("-")
+            yield int(start, 16), int(end, 16), mode
 
 
 # -- Landlock -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
+    "TZ": "UTC",
     # Without it, Python 3.13 asks for the working directory before it raises an AttributeError of
     # a module, and a child may not know that.
     "PYTHONSAFEPATH": "1",

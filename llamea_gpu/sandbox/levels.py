@@ -147,7 +147,7 @@ class Ingredients:
             library=library,
             landlock=LANDLOCK in level.needs,
             seccomp=self.seccomp_program.hex() if SECCOMP in level.needs else "",
-            drop_identity=level.number > 0,
+            isolated=level.number > 0,
         )
         return ZygoteProcess(self._command(level), settings)
 

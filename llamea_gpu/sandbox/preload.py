@@ -9,7 +9,6 @@ fourth, Kernel Tuner on top of the others, is for its OptAlg classes alone.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import sys
 import warnings
@@ -121,7 +120,7 @@ def library_for(source: str) -> str:
 
 
 def load(library: str) -> None:
-    """Import the set, use what loads its data late, then make every further import fail.
+    """Import the set and use what loads its data late.
 
     Raises:
         ImportError: numpy, scipy or scikit-learn is missing or broken.
@@ -133,17 +132,12 @@ def load(library: str) -> None:
         except ModuleNotFoundError:
             if name in LIBRARIES:
                 raise
-    # libffi maps executable memory for its first callback, and a child may not.
-    ctypes.CFUNCTYPE(None)(lambda: None)
     if library != "numpy":
         _use_scipy()
     if library in ("sklearn", _KERNEL_TUNER_SET):
         _use_sklearn()
     if library == _KERNEL_TUNER_SET:
         _use_kernel_tuner()
-    # A module that is not loaded then raises ModuleNotFoundError at once, at every level alike.
-    sys.path.clear()
-    sys.path_importer_cache.clear()
 
 
 def _use_scipy() -> None:

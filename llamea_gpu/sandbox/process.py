@@ -185,7 +185,11 @@ class ZygoteProcess:
         self._control.settimeout(_START_TIMEOUT_S)
         answer = b""
         with contextlib.suppress(OSError, ZygoteDied):
-            self._send({"do": "start", "settings": asdict(settings)}, [])
+            proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._send({"do": "start", "settings": asdict(settings)}, [proc])
+            finally:
+                os.close(proc)
             answer = self._control.recv(_MAX_REPORT_BYTES)
         if not answer:
             self.close()

@@ -8,10 +8,12 @@ every level are here once; which layer holds what is for `diagnosis` to find out
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import tempfile
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,7 +36,7 @@ _SHORT_LIMITS = Limits(cpu_s=0.2, wall_factor=100.0)  # where running out of tim
 
 # What an attack is wrapped in. ``secret`` is a file of the host that anyone may read.
 _TEMPLATE = """
-import ctypes, os, signal, socket, sys, threading
+import ctypes, os, signal, socket, sys, threading, time
 import numpy as np
 
 class Attack:
@@ -63,11 +65,15 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class SelfAttack:
-    """One hostile candidate. ``outcome`` is how its run must end; ``error`` also needs its HELD."""
+    """One hostile candidate. ``outcome`` is how its run must end; ``error`` also needs its HELD.
+
+    ``children`` is how many of it run side by side, where they are to conspire.
+    """
 
     name: str
     body: str
     outcome: str = "error"
+    children: int = 1
 
     @property
     def source(self) -> str:
@@ -86,21 +92,52 @@ class SelfAttack:
 FILE_ATTACK = SelfAttack("read a file of the host", "return open(secret).read()")
 PROCESS_ATTACK = SelfAttack("signal the host", "return os.kill(host, 0)")
 CALL_ATTACK = SelfAttack("start a process", "pid = os.fork()\nif pid == 0: os._exit(0)\nreturn pid")
+FUTEX = 202 if platform.machine() == "x86_64" else 98
+# Both children have the C library's code from the zygote: the same page of the same file.
+TALK_ATTACK = SelfAttack(
+    "talk to another run",
+    f"""
+    shared = ctypes.cast(libc.getpid, ctypes.c_void_p).value & ~3
+    word = ctypes.c_uint32.from_address(shared).value
+    within = (ctypes.c_long * 2)(0, 5_000_000)
+    address = ctypes.c_void_p(shared)
+    for _ in range(400):
+        if refused(libc.syscall({FUTEX}, address, 1, 1)): return "it was waiting"
+        if libc.syscall({FUTEX}, address, 0, word, within) == 0: return "it woke this one"
+    return "nobody came, but nothing was refused"
+    """,
+    children=2,
+)
+# The callback's memory becomes a copy of a function of the C library, which is then called.
+CODE_ATTACK = SelfAttack(
+    "write code and run it",
+    """
+    try:
+        callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: -1)
+    except MemoryError:
+        ctypes.string_at(0)  # no memory at all for it: end as running it would
+    ctypes.memmove(ctypes.cast(callback, ctypes.c_void_p), libc.getpid, 32)
+    return callback()
+    """,
+    "crashed",
+)
 
 ATTACKS = (
     FILE_ATTACK,
     PROCESS_ATTACK,
     CALL_ATTACK,
+    TALK_ATTACK,
+    CODE_ATTACK,
     SelfAttack("write a file of the host", "return open(secret, 'a').write('x')"),
     SelfAttack("list the host's folders", "return os.listdir(os.path.dirname(secret))"),
-    SelfAttack("read the zygote's memory", "return open(f'/proc/{os.getppid()}/mem', 'rb')"),
+    SelfAttack("read the host's memory", "return open(f'/proc/{host}/mem', 'rb')"),
     SelfAttack("open a socket", "return socket.socket()"),
     SelfAttack("start a thread", "return threading.Thread(target=print).start()"),
     SelfAttack("run a program", "return os.execv('/bin/true', ['true'])"),
     SelfAttack("become root", "os.setresuid(0, 0, 0)\nos.setgroups([0])\nreturn os.getuid()"),
     SelfAttack("make a memory file", "return os.memfd_create('x')"),
     SelfAttack("make a user namespace", "return refused(libc.unshare(0x10000000))"),
-    SelfAttack("trace another process", "return refused(libc.ptrace(16, os.getppid(), 0, 0))"),
+    SelfAttack("trace another process", "return refused(libc.ptrace(16, host, 0, 0))"),
     SelfAttack(
         "make memory executable",
         """
@@ -153,8 +190,11 @@ def run_self_test(
     verdicts = [_control(zygote, task)]
     with host_secret() as (path, token):
         for attack in attacks:
-            trace = run_job(zygote, attack.job(task, path))
-            verdicts.append(judge(attack, trace, token))
+            job = attack.job(task, path)
+            with ThreadPoolExecutor(attack.children) as threads:
+                runs = [threads.submit(run_job, zygote, job) for _ in range(attack.children)]
+            found = [judge(attack, run.result(), token) for run in runs]
+            verdicts.append(min(found, key=lambda verdict: verdict.held))
     return tuple(verdicts)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from llamea_gpu.errors import BudgetExhausted, SandboxError, Stalled
 from llamea_gpu.sandbox import protocol
+from llamea_gpu.sandbox.concealment import without_paths
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.process import Child, Ending, ZygoteDied, ZygoteProcess
 from llamea_gpu.tasks import Evaluator, Trace
@@ -228,7 +229,8 @@ class _Service:
         if kind == protocol.FAILED and len(body) >= 4:
             (reason,) = protocol.KIND.unpack_from(body)
             if 0 <= reason < len(protocol.REASONS):
-                raise _Over(protocol.REASONS[reason], protocol.clean_text(body[4:]))
+                text = without_paths(protocol.clean_text(body[4:]))
+                raise _Over(protocol.REASONS[reason], text)
         raise _Over("protocol", f"a request of kind {kind} with {len(body)} bytes")
 
     def _reply_in_parts(self, head: bytes, body: bytes, size: int) -> None:

@@ -6,7 +6,7 @@ when the host does. It neither serves a run (`serving` does, on the host) nor ju
 
 Control packets, host to zygote, JSON with descriptors attached:
 
-    {"do": "start", ...Settings}                     once; answered on the socket by {"ready": ...}
+    {"do": "start", ...Settings} [/proc]             once; answered on the socket by {"ready": ...}
     {"do": "space", "space": fingerprint} [memfd]    keep a SearchSpace
     {"do": "forget", "space": fingerprint}
     {"do": "run", "cpu_s", "memory_bytes"} [channel, report]
@@ -25,10 +25,11 @@ import os
 import select
 import signal
 import socket
+import sys
 from dataclasses import dataclass
 from typing import Any
 
-from llamea_gpu.sandbox import child, hardening, preload, protocol
+from llamea_gpu.sandbox import child, concealment, hardening, preload, protocol
 from llamea_gpu.spaces.space import SearchSpace
 
 _MAX_CONTROL_BYTES = 65536
@@ -41,14 +42,14 @@ _STATUS_BROKEN = 71
 class Settings:
     """What the zygote and its children are to do; the host's choice of level.
 
-    ``seccomp`` is the compiled filter in hexadecimal, empty for none. ``drop_identity`` is False
-    only where no isolation is claimed.
+    ``seccomp`` is the compiled filter in hexadecimal, empty for none. ``isolated`` (children change
+    their identity, and no data is executable) is False only where no isolation is claimed.
     """
 
     library: str
     landlock: bool
     seccomp: str
-    drop_identity: bool
+    isolated: bool
 
 
 @dataclass(slots=True)
@@ -61,10 +62,14 @@ class _Run:
 def main(control_fd: int) -> None:
     """Serve the control socket until the host closes it; never returns to the caller's code."""
     control = socket.socket(fileno=control_fd)
-    request, _ = _receive(control)
+    request, (proc,) = _receive(control)
     settings = Settings(**request["settings"])
     preload.load(settings.library)
-    identity = _choose_identity() if settings.drop_identity else "unchanged"
+    identity = _choose_identity() if settings.isolated else "unchanged"
+    concealment.conceal(sys.argv[2:])
+    if settings.isolated:
+        hardening.forbid_executable_data(proc)
+    os.close(proc)
     zygote = Zygote(control, settings, identity)
     hardening.forbid_tracing()
     gc.collect()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyseccomp
 
-from llamea_gpu.sandbox.selftest import ATTACKS, SelfAttack
+from llamea_gpu.sandbox.selftest import ATTACKS, FUTEX, SelfAttack
 
 SECRET_VARIABLE = "LLAMEA_GPU_TEST_SECRET"
 
@@ -37,6 +37,7 @@ clone3 wait4 kill tkill tgkill rt_sigqueueinfo sched_setaffinity sched_setschedu
 ioprio_set prlimit64 setrlimit capset setuid setgid mlock mlockall msync flock fsync ftruncate
 sethostname syslog acct swapon reboot quotactl name_to_handle_at landlock_create_ruleset
 openat openat2 fchmodat unlinkat renameat2 symlinkat linkat mknodat mkdirat utimensat chdir
+pkey_mprotect mincore futex_waitv process_madvise remap_file_pages mseal
 nanosleep clock_nanosleep pause poll ppoll epoll_create1 sched_getaffinity uname sysinfo times
 """
 _KNOWN_HERE = [
@@ -89,7 +90,6 @@ CLASSIC = (
         "take memory in small pieces", "a = []\nwhile True: a.append(bytes(1 << 20))", "memory"
     ),
     SelfAttack("kill the host", "return os.kill(host, signal.SIGKILL)"),
-    SelfAttack("kill the parent", "return os.kill(os.getppid(), signal.SIGKILL)"),
     SelfAttack("kill everything", "return os.kill(-1, signal.SIGKILL)"),
     SelfAttack("kill the process group", "return os.killpg(0, signal.SIGKILL)"),
     SelfAttack("stop itself", "return os.kill(os.getpid(), signal.SIGSTOP)"),
@@ -188,6 +188,43 @@ TABLE = (
         """,
     ),
     SelfAttack("import the tasks", "import llamea_gpu.tasks\nreturn 1"),
+)
+
+# What several processes share although no memory is: pages of files, clocks, numbers of threads.
+_MEETING = """
+        page = ctypes.c_void_p(ctypes.cast(libc.getpid, ctypes.c_void_p).value & ~4095)
+        within = (ctypes.c_long * 2)(0, 1_000_000)
+        def forbidden(result):  # as such, not for its arguments
+            code = ctypes.get_errno() if result < 0 else 0
+            if code in (1, 38): raise PermissionError(code, "forbidden")
+            return result, code
+"""
+MEETING = (
+    *(
+        SelfAttack(
+            f"meet at a page by futex operation {operation}",
+            _MEETING
+            + f"        return forbidden(libc.syscall({FUTEX}, page, {operation}, 1, within))",
+        )
+        # The shared forms of all but the last two, which name another thread.
+        for operation in (*range(14), 256, 256 | 9, 256 | 11, 128 | 6, 128 | 13)
+    ),
+    *(
+        SelfAttack(
+            f"meet at a page by call {number}",
+            f"{_MEETING}\n        return forbidden(libc.syscall({number}, page, 1, 2, 0, 0, 0))",
+        )
+        for number in (449, 454, 455, 456)  # futex_waitv, futex_wake, futex_wait, futex_requeue
+    ),
+    *(
+        SelfAttack(
+            f"throw a page out by advice {advice}",
+            f"{_MEETING}\n        return forbidden(libc.madvise(page, 4096, {advice}))",
+        )
+        for advice in (9, 12, 20, 21, 25, 100)  # REMOVE, MERGEABLE, COLD, PAGEOUT, COLLAPSE, POISON
+    ),
+    SelfAttack("read the host's clock", "return time.clock_gettime((~host << 3) | 2)"),
+    SelfAttack("find a process by its clock", "return time.clock_getres((~host << 3) | 2)"),
 )
 
 # Aimed at what the zygote left in the child's hands.
@@ -301,4 +338,4 @@ PROTOCOL = tuple(
 )
 
 FIRST = ATTACKS + CLASSIC
-ALL = FIRST + TABLE + ZYGOTE + PROTOCOL + CALLS
+ALL = FIRST + TABLE + MEETING + ZYGOTE + PROTOCOL + CALLS

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterator
 
 import pytest
-from sandbox.attacks import ALL, FIRST, SECRET_VARIABLE
+from sandbox.attacks import ALL, FIRST, MEETING, SECRET_VARIABLE
 from sandbox.candidates import honest_job, same
 
 from llamea_gpu.sandbox import Sandbox
@@ -35,6 +35,26 @@ def expected(sandbox_of: Callable[[int], Sandbox]) -> Trace:
     trace = sandbox_of(2).run(honest_job(self_test_task()))
     assert trace.outcome == "budget"
     return trace
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meet at a page by futex operation 0",
+        "meet at a page by futex operation 1",
+        "throw a page out by advice 20",
+        "throw a page out by advice 21",
+        "read the host's clock",
+        "find a process by its clock",
+    ],
+)
+def test_without_seccomp_processes_meet(
+    name: str, sandbox_of: Callable[[int], Sandbox], secret: tuple[str, str], task: Task
+) -> None:
+    """The control of what seccomp alone forbids: the same attacks, let through."""
+    (attack,) = [attack for attack in MEETING if attack.name == name]
+    trace = sandbox_of(0).run(attack.job(task, secret[0]))
+    assert "LEAKED" in (trace.error or ""), trace.error
 
 
 @pytest.mark.parametrize(("level", "attack"), CASES)

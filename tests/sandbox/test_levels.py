@@ -14,7 +14,7 @@ from llamea_gpu.sandbox import Sandbox, diagnose, hardening, levels, opening, se
 from llamea_gpu.sandbox.diagnosis import layers_alone
 from llamea_gpu.sandbox.launch import find_installation
 from llamea_gpu.sandbox.levels import LEVELS, UNSAFE, Ingredients
-from llamea_gpu.sandbox.selftest import ATTACKS, CONTROL
+from llamea_gpu.sandbox.selftest import ATTACKS, CODE_ATTACK, CONTROL, TALK_ATTACK
 from llamea_gpu.tasks import Task
 
 
@@ -120,8 +120,15 @@ def test_each_layer_holds_alone_and_without_any_the_attacks_succeed(
 ) -> None:
     sandbox_of(3)  # or skip
     verdicts = layers_alone(Ingredients.find(find_installation()))
-    assert len(verdicts) == 4
+    assert [verdict.name for verdict in verdicts] == [
+        "no layer",
+        f"{levels.NAMESPACES} alone",
+        f"{levels.LANDLOCK} alone",
+        f"{levels.SECCOMP} alone",
+        f"{levels.SECCOMP} alone",
+    ]
     assert all(verdict.held for verdict in verdicts), verdicts
+    assert all(name in verdicts[0].detail for name in (TALK_ATTACK.name, CODE_ATTACK.name))
 
 
 def test_a_filter_that_allows_everything_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

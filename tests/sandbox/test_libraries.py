@@ -124,6 +124,16 @@ class Point:
     x: int = 1
 assert Point(2) == Point(2) and "Point(x=2)" in repr(Point(2))
 """,
+    "locks and clocks": """
+import queue, threading
+lock, condition = threading.Lock(), threading.Condition()
+assert lock.acquire() and not lock.acquire(timeout=0.001)
+with condition:
+    assert not condition.wait(0.001)
+try: queue.Queue().get(timeout=0.001)
+except queue.Empty: pass
+for clock in (time.time, time.monotonic, time.process_time, time.thread_time): assert clock() > 0
+""",
     "attributes": """
 import math
 assert not hasattr(math, "nothing") and not hasattr(np, "nothing")
@@ -300,7 +310,7 @@ def test_the_zygotes_environment_has_no_secret_of_the_hosts(
     environment = launch.environment()
     assert environment.pop("LD_LIBRARY_PATH") == "/opt/python/lib"
     assert all(
-        name.startswith(("LC_", "PYTHON", "JOBLIB_")) or name.endswith("_NUM_THREADS")
+        name.startswith(("LC_", "TZ", "PYTHON", "JOBLIB_")) or name.endswith("_NUM_THREADS")
         for name in environment
     )
     assert all(v == "1" for n, v in environment.items() if n.endswith("_NUM_THREADS"))
