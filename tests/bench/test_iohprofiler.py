@@ -27,7 +27,12 @@ def results() -> BenchResults:
     empty = RunKey("better", "small-1", 1)
     nothing = np.empty(0)
     runs[empty] = replace(
-        runs[empty], rows=nothing.astype(np.int32), elapsed_s=nothing, cost_ms=nothing, asks=0
+        runs[empty],
+        rows=nothing.astype(np.int32),
+        elapsed_s=nothing,
+        cost_ms=nothing,
+        asks=0,
+        batch=None,
     )
     return BenchResults(plan, runs)
 
