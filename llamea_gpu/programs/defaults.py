@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs.program import Hyperparameter, Program
-from llamea_gpu.programs.syntax import Classes, classes_of, method_of
+from llamea_gpu.programs.syntax import classes_of, methods_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Default:
     end: tuple[int, int]
 
 
-def defaults_of(owner: ast.ClassDef, classes: Classes) -> dict[str, Default]:
+def defaults_of(owner: ast.ClassDef, tree: ast.Module) -> dict[str, Default]:
     """The parameters of ``owner``'s constructor whose default is a finite number, bool or string.
 
-    The constructor may be inherited from one of ``classes``.
+    ``owner`` stands in ``tree`` at module level, and may inherit the constructor there.
     """
-    init = method_of(owner, "__init__", classes)
+    init = methods_of(tree, "__init__")[owner]
     return {} if init is None else dict(_literal_defaults(init.args))
 
 
@@ -65,8 +65,8 @@ def with_defaults(program: Program, values: Mapping[str, Hyperparameter]) -> str
 
 def _defaults_in(source: str, class_name: str) -> dict[str, Default]:
     """Of a class that has been found in ``source`` before."""
-    classes = classes_of(ast.parse(source))
-    return defaults_of(classes[class_name], classes)
+    tree = ast.parse(source)
+    return defaults_of(classes_of(tree)[class_name], tree)
 
 
 def _literal_defaults(arguments: ast.arguments) -> Iterator[tuple[str, Default]]:

@@ -32,9 +32,11 @@ def program_digest(source: str, class_name: str) -> str:
     for node in ast.walk(tree):
         _drop_documentation(node)
     for function, is_constructor in _outermost_functions(tree):
-        _rename_locals(function, fixed | (_parameters(function) if is_constructor else set()))
+        _rename_locals(function, fixed, _parameters(function) if is_constructor else set())
     _rename(tree, {class_name: _OPTIMIZER})
-    return hashlib.sha256("".join(_dump(tree)).encode()).hexdigest()
+    parts: list[str] = []
+    _dump(tree, parts)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def module_names(tree: ast.Module) -> set[str]:
@@ -85,7 +87,7 @@ def _parameters(function: FunctionNode) -> set[str]:
     return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
 
 
-def _rename_locals(function: FunctionNode, fixed: set[str] | frozenset[str]) -> None:
+def _rename_locals(function: FunctionNode, fixed: set[str], own_fixed: set[str]) -> None:
     """Rename what ``function`` and the functions in it bind, one to one, so meaning is kept."""
     inner = [node for node in _preorder(function) if node is not function]
     imported = {
@@ -94,7 +96,7 @@ def _rename_locals(function: FunctionNode, fixed: set[str] | frozenset[str]) -> 
     mapping: dict[str, str] = {}
     for node in inner:
         for name in (node.arg,) if isinstance(node, ast.arg) else _bound_names(node):
-            if name not in fixed and name not in imported:
+            if not (name in fixed or name in own_fixed or name in imported):
                 mapping.setdefault(name, f"v{len(mapping)}")
     _rename(function, mapping, skip=function)
 
@@ -157,20 +159,20 @@ def _preorder(node: ast.AST) -> Iterator[ast.AST]:
         pending.extend(reversed(list(ast.iter_child_nodes(current))))
 
 
-def _dump(node: object) -> Iterator[str]:
+def _dump(node: object, parts: list[str]) -> None:
     """The tree as text: like ``ast.dump``, but empty fields are left out on every version."""
     if isinstance(node, ast.AST):
-        yield f"{type(node).__name__}("
+        parts.append(f"{type(node).__name__}(")
         for name, value in ast.iter_fields(node):
             if value is not None and value != [] and name not in ("ctx", "kind", "type_comment"):
-                yield f"{name}="
-                yield from _dump(value)
-        yield ")"
+                parts.append(f"{name}=")
+                _dump(value, parts)
+        parts.append(")")
     elif isinstance(node, list):
-        yield "["
+        parts.append("[")
         for item in node:
-            yield from _dump(item)
-            yield ","
-        yield "]"
+            _dump(item, parts)
+            parts.append(",")
+        parts.append("]")
     else:
-        yield repr(node)
+        parts.append(repr(node))

@@ -19,7 +19,7 @@ from llamea_gpu.programs.normalise import program_digest
 from llamea_gpu.programs.program import Program
 from llamea_gpu.programs.screening import screen
 from llamea_gpu.programs.shape import find_optimizer
-from llamea_gpu.programs.syntax import classes_of, parse
+from llamea_gpu.programs.syntax import parse
 
 MAX_SOURCE_CHARS = 60_000
 _MAX_IDEA_CHARS = 200
@@ -87,7 +87,7 @@ def _parsed(source: str, class_name: str, screened: bool) -> Program:
     if optimizer is None or problems:
         clauses = "; ".join(problem.clause for problem in problems[:_SHOWN_PROBLEMS])
         raise AnswerError(problems[0].kind, f"{clauses[0].upper()}{clauses[1:]}.")
-    defaults = defaults_of(optimizer, classes_of(tree))
+    defaults = defaults_of(optimizer, tree)
     return Program(
         source=source,
         class_name=optimizer.name,

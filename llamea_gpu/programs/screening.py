@@ -256,10 +256,11 @@ def _undefined(tree: ast.Module, nodes: Nodes, source: str) -> Iterator[Problem]
     while pending:
         table = pending.pop()
         pending.extend(table.get_children())
+        # Not get_symbols, which compares each name with each inner scope.
+        flags: dict[str, int] = table._table.symbols  # type: ignore[attr-defined]
+        symbols = (symtable.Symbol(name, flags[name]) for name in flags.keys() - known)
         missing |= {
-            symbol.get_name()
-            for symbol in table.get_symbols()
-            if symbol.is_referenced() and symbol.is_global() and symbol.get_name() not in known
+            symbol.get_name() for symbol in symbols if symbol.is_referenced() and symbol.is_global()
         }
     annotations = _lazy_annotations(tree, nodes)
     for node in nodes:

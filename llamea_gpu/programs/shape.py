@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llamea_gpu.programs.screening import Problem
-from llamea_gpu.programs.syntax import Classes, classes_of, method_of
+from llamea_gpu.programs.syntax import methods_of
+
+_Methods = Mapping[ast.ClassDef, ast.FunctionDef | None]
 
 
 def find_optimizer(
@@ -17,17 +19,16 @@ def find_optimizer(
     It is the class whose ``__call__`` takes three arguments. Of several, those that the program
     itself refers to (as a base or a helper) are left aside. ``class_name`` leaves only that one.
     """
-    classes = classes_of(tree)
-    defined = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    if class_name:
-        defined = [node for node in defined if node.name == class_name]
+    methods = methods_of(tree, "__call__")
+    defined = [node for node in methods if class_name in ("", node.name)]
     if not defined:
-        listed = f"; classes in it: {', '.join(classes)}" if classes else ""
+        names = ", ".join(dict.fromkeys(node.name for node in methods))
+        listed = f"; classes in it: {names}" if names else ""
         what = f"no class {class_name}" if class_name else "no class"
         return None, [Problem("no-class", f"the program defines {what} at module level{listed}")]
-    fitting = [c for c in defined if _takes_three(method_of(c, "__call__", classes))]
+    fitting = [c for c in defined if _takes_three(methods[c])]
     if not fitting:
-        return None, [_no_call(defined, classes)]
+        return None, [_no_call(defined, methods)]
     if len(fitting) > 1:
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         fitting = [c for c in fitting if c.name not in used] or fitting
@@ -36,12 +37,13 @@ def find_optimizer(
         clause = f"exactly one class may be an optimizer, but {names} all are: keep one"
         return None, [Problem("ambiguous-class", clause)]
     optimizer = fitting[0]
-    problems = [*_call_problems(optimizer, classes), *_constructor_problems(optimizer, classes)]
+    constructor = methods_of(tree, "__init__")[optimizer]
+    problems = [*_call_problems(methods[optimizer]), *_constructor_problems(constructor)]
     return optimizer, problems
 
 
-def _no_call(defined: list[ast.ClassDef], classes: Classes) -> Problem:
-    called = next((c for c in defined if method_of(c, "__call__", classes)), None)
+def _no_call(defined: list[ast.ClassDef], methods: _Methods) -> Problem:
+    called = next((c for c in defined if methods[c]), None)
     name = (called or defined[-1]).name
     got = "has another signature" if called else "is missing"
     clause = f"class {name} needs __call__(self, evaluate, space, rng), but its __call__ {got}"
@@ -58,8 +60,7 @@ def _takes_three(method: ast.FunctionDef | None) -> bool:
     return required <= 3 and enough and None not in method.args.kw_defaults
 
 
-def _call_problems(optimizer: ast.ClassDef, classes: Classes) -> Iterator[Problem]:
-    method = method_of(optimizer, "__call__", classes)
+def _call_problems(method: ast.FunctionDef | None) -> Iterator[Problem]:
     pending: list[ast.AST] = list(method.body) if method else []
     while pending:
         node = pending.pop()
@@ -70,8 +71,7 @@ def _call_problems(optimizer: ast.ClassDef, classes: Classes) -> Iterator[Proble
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _constructor_problems(optimizer: ast.ClassDef, classes: Classes) -> Iterator[Problem]:
-    method = method_of(optimizer, "__init__", classes)
+def _constructor_problems(method: ast.FunctionDef | None) -> Iterator[Problem]:
     if method is None:
         return
     arguments = method.args

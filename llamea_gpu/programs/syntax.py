@@ -7,7 +7,6 @@ own recursion and number formatting out of trouble.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 
 from llamea_gpu.errors import AnswerError
 
@@ -15,8 +14,6 @@ from llamea_gpu.errors import AnswerError
 MAX_DEPTH = 150
 # Far below the digits that Python still turns into text, far above any mask or seed.
 MAX_INTEGER_BITS = 1024
-
-Classes = Mapping[str, ast.ClassDef]  # of the module, by name
 
 
 def parse(source: str) -> ast.Module:
@@ -48,18 +45,22 @@ def classes_of(tree: ast.Module) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def method_of(owner: ast.ClassDef, name: str, classes: Classes) -> ast.FunctionDef | None:
-    """The method ``name`` of ``owner``, or the one it inherits from ``classes``."""
-    pending, seen = [owner], {owner.name}
-    while pending:
-        current = pending.pop()
-        for node in reversed(current.body):
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return node
-        bases = [base.id for base in current.bases if isinstance(base, ast.Name)]
-        pending.extend(classes[b] for b in reversed(bases) if b in classes and b not in seen)
-        seen.update(bases)
-    return None
+def method_of(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    """The method ``name`` that ``owner`` itself defines."""
+    methods = (node for node in reversed(owner.body) if isinstance(node, ast.FunctionDef))
+    return next((method for method in methods if method.name == name), None)
+
+
+def methods_of(tree: ast.Module, name: str) -> dict[ast.ClassDef, ast.FunctionDef | None]:
+    """The method ``name`` of each class at module level: its own, or that of a class before it."""
+    found: dict[ast.ClassDef, ast.FunctionDef | None] = {}
+    latest: dict[str, ast.FunctionDef | None] = {}  # by the class's name
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = (latest.get(base.id) for base in node.bases if isinstance(base, ast.Name))
+            inherited = next((method for method in bases if method is not None), None)
+            found[node] = latest[node.name] = method_of(node, name) or inherited
+    return found
 
 
 def _is_huge(node: ast.AST) -> bool:

@@ -62,7 +62,7 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
         tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_tune", name=_TUNE)
     else:
         owner = _class(path, tree, class_name)
-        declared = defaults_of(owner, classes_of(tree))
+        declared = defaults_of(owner, tree)
         defaults = {key: default.value for key, default in declared.items()}
         idea = idea_of(tree, owner)
         tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_class", name=owner.name)
@@ -88,7 +88,7 @@ def _class(path: Path, tree: ast.Module, chosen: str) -> ast.ClassDef:
     if chosen:
         fitting = [classes[chosen]] if chosen in classes else []
     else:
-        fitting = [node for node in classes.values() if method_of(node, "__call__", {})]
+        fitting = [node for node in classes.values() if method_of(node, "__call__")]
     if len(fitting) != 1:
         raise SearcherError(
             f"{path} must hold one class with a __call__ method, or be named as FILE.py:Class; "
@@ -108,9 +108,7 @@ def _is_strategy_module(tree: ast.Module, chosen: str) -> bool:
     if chosen in ("", _TUNE):
         return True
     owner = classes_of(tree).get(chosen)
-    return owner is not None and not any(
-        method_of(owner, method, {}) for method in ("__call__", _TUNE)
-    )
+    return owner is not None and not any(method_of(owner, name) for name in ("__call__", _TUNE))
 
 
 def _module_defaults(tree: ast.Module) -> dict[str, Hyperparameter]:
