@@ -1,15 +1,22 @@
-"""Writes files that are whole or absent, whenever the process dies.
+"""Writes files that are whole or absent, whenever the process dies, and reads files within bounds.
 
-A temporary neighbour is filled, synced and then renamed. Its name begins with a dot, so that those
-who list a folder by pattern skip it. Not here: appending, locking, reading.
+For writing, a temporary neighbour is filled, synced and then renamed. Its name begins with a dot,
+so that those who list a folder by pattern skip it. What is read must be a regular file: a pipe
+would block, a device may never end. Not here: appending, locking, what the bytes mean.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+MAX_TEXT_BYTES = 1 << 20  # of a program, of settings: far more than anybody writes by hand
 
 
 def write_atomically(path: Path, fill: Callable[[Path], None], *, overwrite: bool = True) -> None:
@@ -43,6 +50,50 @@ def write_text(path: Path, text: str, *, overwrite: bool = True) -> None:
         temporary.write_bytes(data)
 
     write_atomically(path, fill, overwrite=overwrite)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file opened for reading.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, pipe, socket or device.
+        ValueError: a NUL character in the path.
+    """
+    # What was opened is looked at, not what had the name before; opening a pipe does not wait.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """All of a regular file of at most ``limit`` bytes.
+
+    Raises:
+        OSError: as `open_regular`, or the file is larger.
+        ValueError: a NUL character in the path.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit:,} bytes", str(path))
+    return data
+
+
+def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
+    """The same as UTF-8 text, with "\\n" line ends and without a byte order mark.
+
+    Raises:
+        OSError: as `read_bytes`.
+        ValueError: not UTF-8, or a NUL character in the path.
+    """
+    text = read_bytes(path, limit).decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _sync_folder(folder: Path) -> None:

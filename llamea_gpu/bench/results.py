@@ -37,7 +37,7 @@ from llamea_gpu.bench.findings import Analysis
 from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.tables import read_runs, write_runs
 from llamea_gpu.errors import BenchError
-from llamea_gpu.files import write_atomically, write_text
+from llamea_gpu.files import read_bytes, write_atomically, write_text
 from llamea_gpu.tasks import Trace
 
 SUMMARY = "bench.json"
@@ -138,9 +138,7 @@ def _read_summary(path: Path) -> _Summary:
                 f"a bench's folder must hold {SUMMARY}, but {path.parent} does not: give the "
                 f"folder that 'llamea-gpu bench -o' wrote"
             )
-        if path.stat().st_size > _MAX_SUMMARY_BYTES:
-            raise BenchError(f"{path} must have at most {_MAX_SUMMARY_BYTES} bytes, but has more")
-        document = _SUMMARY.validate_json(path.read_bytes())
+        document = _SUMMARY.validate_json(read_bytes(path, _MAX_SUMMARY_BYTES))
     except OSError as error:
         raise BenchError(f"{path} must be readable, but: {error}") from error
     except ValidationError as error:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from llamea_gpu.bench.measures import TARGETS_PERCENT, failed_evaluations, first_hit
 from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.errors import BenchError, TaskError
+from llamea_gpu.files import read_bytes
 from llamea_gpu.scoring import regret
 from llamea_gpu.tasks import Trace
 
@@ -169,9 +170,7 @@ def _row(key: RunKey, space: SpaceInfo, trace: Trace) -> dict[str, object]:
 
 def _read_table(path: Path) -> pa.Table:
     try:
-        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
-            raise BenchError(f"{path} must be a file of at most {_MAX_BYTES} bytes, but is not")
-        data = path.read_bytes()
+        data = read_bytes(path, _MAX_BYTES)
     except OSError as error:
         raise BenchError(f"{path} must be readable, but: {error}") from error
     with _parquet_errors(path):

@@ -10,6 +10,7 @@ import typer
 
 from llamea_gpu.cli.options import AsJson
 from llamea_gpu.errors import LLMError
+from llamea_gpu.files import read_text
 from llamea_gpu.llm import BatchExchange
 
 app = typer.Typer(no_args_is_help=True, help="The folder in which requests wait for answers.")
@@ -45,8 +46,8 @@ def answer(
 ) -> None:
     """Hand in an answer that was produced by other means."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except (OSError, ValueError) as error:
         raise LLMError(
             f"an answer must be a readable UTF-8 text file, but {file}: {error}"
         ) from error

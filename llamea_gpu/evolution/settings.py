@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from llamea_gpu import toml
 from llamea_gpu.errors import SettingsError
+from llamea_gpu.files import read_text
 from llamea_gpu.prompting import OPERATORS
 
 # Weights after the first generation. `new` stays at zero: fresh blood comes from `explore`, which
@@ -188,8 +189,8 @@ def read_file(file: Path) -> dict[str, Any]:
         SettingsError: the file is missing or not TOML.
     """
     try:
-        fields: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
+        fields: dict[str, Any] = toml.loads(read_text(file))
+    except (OSError, ValueError) as error:
         raise SettingsError(f"{file} must be a readable TOML file, but: {error}") from error
     return with_absolute_paths(fields, file.parent)
 

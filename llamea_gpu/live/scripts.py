@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.files import read_text
 from llamea_gpu.live.result import TuneProgress, TuneSettings, TuningResult
 from llamea_gpu.resources import resource_dir
 
@@ -54,7 +55,7 @@ def framework_of(script: Path) -> FrameworkName:
         SearcherError: it is not Python, or defines neither function, or both.
     """
     try:
-        tree = ast.parse(script.read_text(encoding="utf-8"))
+        tree = ast.parse(read_text(script))
     except (OSError, SyntaxError, ValueError) as error:
         raise SearcherError(f"a kernel script must be Python, but {script}: {error}") from error
     names = {

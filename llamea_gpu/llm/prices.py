@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llamea_gpu import toml
 from llamea_gpu.errors import SettingsError
+from llamea_gpu.files import read_text
 
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _MILLION = Decimal(1_000_000)
@@ -53,7 +54,7 @@ def load_prices(path: Path | None = None) -> dict[str, Price]:
     """
     source = path or _SHIPPED
     try:
-        document = toml.loads(source.read_text("utf-8"), parse_float=Decimal)
+        document = toml.loads(read_text(source), parse_float=Decimal)
     except (OSError, ValueError) as error:
         raise SettingsError(f"the price table {source} cannot be read: {error}") from error
     models = document.get("models")

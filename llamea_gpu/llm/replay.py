@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llamea_gpu.errors import LLMError, UnseenPromptError
-from llamea_gpu.files import write_text
+from llamea_gpu.files import read_text, write_text
 from llamea_gpu.llm._base import (
     ChatAnswer,
     ChatRequest,
@@ -34,6 +34,7 @@ from llamea_gpu.llm._nearest import difference, nearest
 
 # More than any retry policy makes; each of them is charged.
 _MAX_LOST_ATTEMPTS = 1000
+_MAX_BYTES = 1 << 28
 _REMEDY = "Remedy: replay with the settings and the version that recorded it, or record again"
 
 
@@ -158,8 +159,8 @@ def load_recording(path: Path) -> tuple[Exchange, ...]:
         LLMError: the file cannot be read, or a line breaks the format.
     """
     try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path, _MAX_BYTES).split("\n")
+    except (OSError, ValueError) as error:
         raise LLMError(f"the recording {path} cannot be read: {error}") from error
     exchanges = []
     for number, line in enumerate(lines, start=1):

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from llamea_gpu.bench.findings import Interval
 from llamea_gpu.bench.plan import Count, Finite, Setting
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.files import write_text
+from llamea_gpu.files import read_bytes, write_text
 
 FORMAT_VERSION = 1
 _MAX_BYTES = 1 << 24
@@ -147,9 +147,7 @@ class Card:
             SearcherError: it is missing, too large or no card.
         """
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise SearcherError(f"{path} must have at most {_MAX_BYTES} bytes, but has more")
-            return _CARD.validate_json(path.read_bytes())
+            return _CARD.validate_json(read_bytes(path, _MAX_BYTES))
         except OSError as error:
             raise SearcherError(f"{path} must be a readable card, but: {error}") from error
         except ValidationError as error:

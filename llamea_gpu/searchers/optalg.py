@@ -27,7 +27,7 @@ from llamea_gpu.programs.reading import idea_of
 from llamea_gpu.programs.syntax import classes_of, method_of, parse
 from llamea_gpu.searchers.kernel_tuner.installed import module_options
 from llamea_gpu.searchers.library import parse_settings, require
-from llamea_gpu.searchers.registry import ProgramSearcher, read_text
+from llamea_gpu.searchers.registry import ProgramSearcher, read_source
 from llamea_gpu.searchers.spec import Spec
 
 _TUNE = "tune"
@@ -51,7 +51,7 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
     if file is None:
         raise SearcherError(f"{spec}: an OptAlg must be given as FILE.py[:Class], but got {name!r}")
     path, class_name = file
-    source = read_text(path)
+    source = read_source(path)
     try:
         tree = parse(source)
     except AnswerError as error:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llamea_gpu.errors import AnswerError, SearcherError
+from llamea_gpu.files import MAX_TEXT_BYTES, read_text
 from llamea_gpu.programs import Program, Provenance, read_program
 from llamea_gpu.programs.shipped import provenance_of, shipped
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings
@@ -91,16 +92,19 @@ def resolve_program(spec: str, settings: Mapping[str, Setting] | None = None) ->
     return ProgramSearcher(str(parts.with_settings(settings or {})), program, provenance)
 
 
-def read_text(path: Path) -> str:
+def read_source(path: Path) -> str:
     """The text of a searcher's file.
 
     Raises:
-        SearcherError: it cannot be read, or is not UTF-8.
+        SearcherError: it is no regular file of at most a mebibyte, cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path)
     except (OSError, ValueError) as error:
-        raise SearcherError(f"a searcher's file must be readable UTF-8 text: {error}") from error
+        raise SearcherError(
+            f"a searcher's file must be a regular file of UTF-8 text, at most {MAX_TEXT_BYTES:,} "
+            f"bytes, but: {error}"
+        ) from error
 
 
 def read_file(path: Path, class_name: str = "") -> Program:
@@ -111,7 +115,7 @@ def read_file(path: Path, class_name: str = "") -> Program:
             class of the contract's shape.
     """
     try:
-        return read_program(read_text(path), class_name)
+        return read_program(read_source(path), class_name)
     except AnswerError as error:
         hint = " Or name one: FILE.py:Class." if error.kind == "ambiguous-class" else ""
         raise SearcherError(f"{path} must hold an optimizer, but: {error}{hint}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from llamea_gpu import toml
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
+from llamea_gpu.files import read_text
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.parts import random_part
 from llamea_gpu.spaces.quoting import quoted, shortened
@@ -169,8 +170,8 @@ def _read_splits(folder: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     try:
-        document = toml.loads(path.read_text(encoding="utf-8"))
-    except (toml.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = toml.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:400]
         raise SpaceFormatError(
             path, "the whole file", f"malformed TOML ({problem})", "Mend it."

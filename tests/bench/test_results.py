@@ -107,7 +107,7 @@ def repeat_run(folder: Path) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no summary": (lambda f: (f / SUMMARY).unlink(), "must hold bench.json"),
-    "no runs": (lambda f: (f / RUNS).unlink(), "must be a file"),
+    "no runs": (lambda f: (f / RUNS).unlink(), "must be readable"),
     "torn summary": (lambda f: (f / SUMMARY).write_text('{"format_version": 1'), "JSON"),
     "torn runs": (lambda f: (f / RUNS).write_bytes((f / RUNS).read_bytes()[:-9]), "whole Parquet"),
     "pickle": (lambda f: (f / RUNS).write_bytes(b"\x80\x04K\x01."), "whole Parquet"),

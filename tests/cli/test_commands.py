@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,9 @@ def test_a_mistake_is_one_message_and_leaves_nothing(
     done = llamea(*arguments, status=2, cwd=tmp_path)
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_no_program(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    done = llamea("run", tmp_path / "pipe.py", "--space", SPACE, status=2)
+    assert "not a regular file" in done.stderr

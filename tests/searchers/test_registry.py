@@ -81,7 +81,7 @@ def test_a_shipped_name_can_be_set() -> None:
         ("genetic_algoritm", "did you mean genetic_algorithm"),
         ("zzz", "there are .*random_search"),
         ("", "but got ''"),
-        ("missing.py", "readable UTF-8 text: .*missing.py"),
+        ("missing.py", "regular file of UTF-8 text.*missing.py"),
         ("genetic_algorithm?pop=3", r"must be one of \(population_size, .*but got 'pop'"),
         ("genetic_algorithm?offspring=2.5", "offspring must be of type int like its default 5"),
         ("genetic_algorithm?offspring", "offspring must be of type int .*got ''"),

@@ -30,6 +30,7 @@ from typing import Any
 
 from llamea_gpu import toml
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.files import read_text
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.space import Value
 
@@ -127,8 +128,8 @@ def read_grid(path: Path) -> Grid:
         RecordingError: not TOML, or not slots with arrays of values.
     """
     try:
-        document = toml.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
+        document = toml.loads(read_text(path))
+    except (OSError, ValueError) as error:
         raise RecordingError(f"a grid must be a TOML file, but {path} is not: {error}") from error
     slots = document.get("slots")
     if not isinstance(slots, dict) or set(document) != {"slots"}:

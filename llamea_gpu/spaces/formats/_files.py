@@ -6,7 +6,6 @@ before anything parses it. What the text means is no matter here.
 
 from __future__ import annotations
 
-import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
+from llamea_gpu.files import open_regular
 from llamea_gpu.spaces.quoting import quoted
 
 # The largest public recording (117,000 configurations) is 0.4 GB of JSON text.
@@ -82,11 +82,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     rule = "a recording must be a readable file, but"
     name = str(path) if len(str(path)) <= 1000 else quoted(str(path))
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnknownSpaceError(
-                f"{rule} {name} is a directory, pipe or device: give a regular file"
-            )
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield file
     except OSError as error:
         raise UnknownSpaceError(f"{rule} {name} is not: {error.strerror}") from error
