@@ -60,9 +60,31 @@ class GpuFacts:
     registers: int = 65_536
 
     @property
+    def short_name(self) -> str:
+        """Its key in `GPUS`, or its name where it is not there."""
+        return next((key for key, facts in GPUS.items() if facts == self), self.name)
+
+    @property
     def arch(self) -> int:
         """Compute capability as one number: 90 for 9.0."""
         return 10 * self.capability[0] + self.capability[1]
+
+
+def facts_of_device(device: Any) -> GpuFacts:
+    """What a GPU in this machine says of itself."""
+    import torch
+
+    found: Any = torch.cuda.get_device_properties(device)
+    return GpuFacts(
+        found.name,
+        (found.major, found.minor),
+        found.multi_processor_count,
+        found.shared_memory_per_block_optin,
+        found.shared_memory_per_multiprocessor,
+        found.L2_cache_size,
+        found.total_memory,
+        found.regs_per_multiprocessor,
+    )
 
 
 GPUS: Mapping[str, GpuFacts] = {
@@ -132,6 +154,13 @@ class FakeArguments:
             case = load_case(script, shape)
             return replace(case, arguments=tuple(_on_gpu(a) for a in case.arguments))
 
+    def like(self, arguments: Any) -> Any:
+        """Arguments with fake tensors in the place of theirs, which are not read."""
+        from torch.utils._pytree import tree_map
+
+        with self._fake_mode:
+            return tree_map(_fake, arguments)
+
     def bind(self, kernel: Any, arguments: Sequence[object]) -> Any:
         """The kernel bound to fake arguments: a ``helion.runtime.kernel.BoundKernel``.
 
@@ -155,10 +184,9 @@ class FakeArguments:
 class PretendedGpu(FakeArguments):
     """The GPU that :func:`pretend_gpu` stands in for; valid inside its ``with`` block only."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, facts: GpuFacts) -> None:
         super().__init__()
-        self.key = key
-        self.facts = GPUS[key]
+        self.facts = facts
 
     def compile(
         self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
@@ -171,7 +199,7 @@ class PretendedGpu(FakeArguments):
         try:
             compiled = self.compile_configuration(bound, arguments, config)
         except ConfigurationRefusedError as failure:
-            return StaticReport(self.key, False, str(failure))
+            return StaticReport(self.facts.short_name, False, str(failure))
         needs = compiled.resources()
         reason = _why_not(self.facts, needs.shared_bytes, needs.registers, needs.num_warps)
         if needs.tensor_memory_columns > TENSOR_MEMORY_COLUMNS:
@@ -180,7 +208,7 @@ class PretendedGpu(FakeArguments):
                 f"{TENSOR_MEMORY_COLUMNS}"
             )
         return StaticReport(
-            self.key,
+            self.facts.short_name,
             not reason,
             reason,
             needs.registers,
@@ -192,21 +220,23 @@ class PretendedGpu(FakeArguments):
 
 
 @contextlib.contextmanager
-def pretend_gpu(gpu: str) -> Iterator[PretendedGpu]:
-    """Answer as if ``gpu`` ("B200", "H200", "H100", "A100") were in this machine.
+def pretend_gpu(gpu: str | GpuFacts) -> Iterator[PretendedGpu]:
+    """Answer as if ``gpu`` ("B200", "H200", "H100", "A100", or its facts) were in this machine.
 
     Everything is put back at the end, also after an exception.
 
     Raises:
         SpaceError: an unknown GPU, or a GPU is pretended already.
     """
-    if gpu not in GPUS:
-        raise SpaceError(f"the GPU must be one of {sorted(GPUS)}, but got {gpu!r}")
+    if isinstance(gpu, str):
+        if gpu not in GPUS:
+            raise SpaceError(f"the GPU must be one of {sorted(GPUS)}, but got {gpu!r}")
+        gpu = GPUS[gpu]
     if _active:
         raise SpaceError(f"one GPU can be pretended at a time, but {_active[0]} already is")
-    _active.append(gpu)
+    _active.append(gpu.name)
     try:
-        with _patched(GPUS[gpu]):
+        with _patched(gpu):
             _forget_devices()
             yield PretendedGpu(gpu)
     finally:
@@ -222,6 +252,7 @@ def _patched(facts: GpuFacts) -> Iterator[None]:
     import torch
     import triton
     from torch._inductor.runtime.hints import DeviceProperties
+    from torch._subclasses import fake_tensor
 
     properties = _device_properties(facts)
     major, minor = facts.capability
@@ -252,6 +283,8 @@ def _patched(facts: GpuFacts) -> Iterator[None]:
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         version = torch.version.cuda or "13.0"  # a CPU build of torch names none
         stack.enter_context(mock.patch.object(torch.version, "cuda", version))
+        # It makes a real tensor, which a fork of a process that uses the GPU cannot.
+        stack.enter_context(mock.patch.object(fake_tensor, "init_gpu_context"))
         create = classmethod(lambda _class, _device: seen_by_inductor)
         stack.enter_context(mock.patch.object(DeviceProperties, "create", create))
         triton.runtime.driver.set_active(_PretendedDriver(facts))
@@ -320,6 +353,17 @@ def _on_gpu(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda:0")
+
+
+def _fake(value: Any) -> Any:
+    """A fake tensor with a tensor's place in its storage, on the GPU; anything else as it is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    count = value.untyped_storage().nbytes() // value.element_size()
+    storage = torch.empty(count, dtype=value.dtype, device="cuda:0")
+    return storage.as_strided(value.size(), value.stride(), value.storage_offset())
 
 
 def _forget_devices() -> None:

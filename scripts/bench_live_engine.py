@@ -1,0 +1,155 @@
+"""Configurations a second: the engine beside Helion's own batches, on the same lists.
+
+    scripts/bench_live_engine.py -o OUT.jsonl [KERNEL[:SHAPE] ...] [--configs 64]
+
+For each kernel a list of configurations is drawn (the default, the compiler's seeds, their
+neighbours, samples near them; by seed) and measured twice, in fresh processes with cold caches: in
+one batch of Helion's own provider, and on the engine. Written for each: seconds until the first
+result and until the last, statuses, and times. The summary has the ratio of the rates and the
+median ratio of the times of configurations that work in both. Needs Helion and an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+KERNELS = ["attention", "chunk_scan", "matmul", "layer_norm", "rope", "grouped_matmul"]
+ARMS = ("helion", "engine")
+
+
+def listed(bound: Any, count: int) -> list[Any]:
+    """The configurations to measure."""
+    import numpy as np
+
+    from llamea_gpu.frameworks.helion.space import HelionSpace
+
+    generation = bound.config_spec.create_config_generation()
+    seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
+    space = HelionSpace(generation, np.random.default_rng(0), seeds)
+    chosen = dict.fromkeys(space.starts)
+    space.leaders = list(chosen)
+    neighbors = space.neighbors(space.starts[0])
+    order = np.random.default_rng(1).permutation(len(neighbors))
+    chosen |= dict.fromkeys(neighbors[i] for i in order[: count // 3])
+    while len(chosen) < count:
+        chosen |= dict.fromkeys(space.sample(count - len(chosen)))
+    return [space.config(config) for config in list(chosen)[:count]]
+
+
+def measure(kernel: str, shape: str | None, arm: str, count: int) -> dict[str, Any]:
+    """One arm on one kernel, in this process."""
+    import torch
+    from helion.autotuner.benchmark_provider import LocalBenchmarkProvider
+    from helion.autotuner.finite_search import FiniteSearch
+
+    from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+    from llamea_gpu.live.helion.provider import PipelinedProvider
+
+    with torch.device("cuda"):
+        case = load_case(find_script(kernel), shape)
+    bound = case.kernel.bind(case.arguments)
+    configs = listed(bound, count)
+    marks: list[float] = []
+    found: list[Any] = []
+
+    class Marked(PipelinedProvider):
+        def wait(self, deadline: float | None = None) -> list[Any]:
+            done = super().wait(deadline)
+            marks.extend([perf_counter() - start] * len(done))
+            return done
+
+    class Search(FiniteSearch):
+        def benchmark_batch(self, batch: list[Any], **options: Any) -> list[Any]:
+            found.extend(super().benchmark_batch(batch, **options))
+            marks.append(perf_counter() - start)
+            return found
+
+    search = Search(bound, case.arguments, configs)
+    search._benchmark_provider_cls = Marked if arm == "engine" else LocalBenchmarkProvider
+    torch.cuda.synchronize()
+    start = perf_counter()
+    search.autotune(skip_cache=True)
+    return {
+        "kernel": kernel,
+        "shape": case.shape,
+        "arm": arm,
+        "measured": len(found),
+        "first_s": marks[0],
+        "last_s": marks[-1] if arm == "helion" else marks[-2],
+        "statuses": Counter(result.status for result in found),
+        "times_ms": [result.perf if math.isfinite(result.perf) else None for result in found],
+        "marks_s": [round(mark, 3) for mark in marks],
+    }
+
+
+def summary(rows: dict[str, dict[str, Any]]) -> str:
+    """Both arms of one kernel."""
+    helion, engine = (rows[arm] for arm in ARMS)
+    ratios = [b / a for a, b in zip(helion["times_ms"], engine["times_ms"], strict=True) if a and b]
+    best = min(t for t in helion["times_ms"] if t)
+    close = [
+        b / a
+        for a, b in zip(helion["times_ms"], engine["times_ms"], strict=True)
+        if a and b and a < 2 * best
+    ]
+    rates = [row["measured"] / row["last_s"] for row in (helion, engine)]
+    rate = f"{rates[0]:.2f} and {rates[1]:.2f} a second, x{rates[1] / rates[0]:.2f}"
+    return (
+        f"{helion['kernel']}: {rate}"
+        f"; first result after {helion['first_s']:.1f} and {engine['first_s']:.1f} s; times: median"
+        f" ratio {statistics.median(ratios):.4f} of {len(ratios)}"
+        f" (within twice the best: {statistics.median(close):.4f} of {len(close)})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kernels", nargs="*", default=KERNELS)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--configs", type=int, default=64)
+    parser.add_argument("--arm", choices=ARMS)
+    arguments = parser.parse_args()
+    for spec in arguments.kernels:
+        kernel, _, shape = spec.partition(":")
+        if arguments.arm:
+            row = measure(kernel, shape or None, arguments.arm, arguments.configs)
+            print("\n" + json.dumps(row))
+            continue
+        rows: dict[str, dict[str, Any]] = {}
+        for arm in ARMS:
+            with tempfile.TemporaryDirectory() as cold:
+                caches = {"TRITON_CACHE_DIR": cold, "TORCHINDUCTOR_CACHE_DIR": cold}
+                command = [sys.executable, __file__, spec, "--arm", arm, "-o", os.devnull]
+                command += ["--configs", str(arguments.configs)]
+                quiet = {
+                    "HELION_AUTOTUNE_PROGRESS_BAR": "0",
+                    "HELION_AUTOTUNE_LOG_LEVEL": "WARNING",
+                }
+                done = subprocess.run(
+                    command, env={**os.environ, **caches, **quiet}, capture_output=True, text=True
+                )
+            if done.returncode:
+                print(f"{kernel} {arm}: {done.stderr[-2000:]}", flush=True)
+                continue
+            if "own way" in done.stderr:
+                print(done.stderr[-2000:], flush=True)
+            rows[arm] = json.loads(done.stdout.splitlines()[-1])
+            with arguments.output.open("a") as file:
+                file.write(json.dumps(rows[arm]) + "\n")
+        if len(rows) == len(ARMS):
+            print(summary(rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()
