@@ -54,8 +54,11 @@ def measure(kernel: str, shape: str | None, arm: str, count: int) -> dict[str, A
     from helion.autotuner.finite_search import FiniteSearch
 
     from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+    from llamea_gpu.live.helion.early import fork_early
     from llamea_gpu.live.helion.provider import PipelinedProvider
 
+    if arm == "engine":
+        fork_early()
     with torch.device("cuda"):
         case = load_case(find_script(kernel), shape)
     bound = case.kernel.bind(case.arguments)

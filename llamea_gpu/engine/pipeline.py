@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -133,8 +132,8 @@ class Pipeline:
         timing: one stage for each device; none where the first stage does everything.
         folder: for the processes' logs.
         limits: after which they are killed.
-        template: what the processes are forked from; it is ended with them. Default: one that has
-            imported nothing.
+        template: what the processes are forked from. Default: one that has imported nothing, of the
+            pipeline's own.
         timing_template: that of the timing processes, if it is another one.
         spares: timing processes a device that stand by, so that one is there when another is lost.
         deduplicate: time equal code once: compiled results with the same ``source`` share an
@@ -159,18 +158,17 @@ class Pipeline:
         self._limits = limits
         self._compile_limit = CompileLimit(limits)
         self._hopeless = hopeless
-        self._template = template or Template((), folder / "template.log")
-        timing_template = timing_template or self._template
-        self._templates = list(dict.fromkeys([self._template, timing_template]))
-        self._closing = ExitStack()
-        for each in self._templates:
-            self._closing.callback(each.stop)
+        self._own = Template((), folder / "template.log") if template is None else None
+        template = template or self._own
+        assert template is not None
+        start_s = limits.start_s
         try:
-            start_s = limits.start_s
-            self._timing = _Pool(timing, folder, "timing", start_s, timing_template, spares)
-            self._compiling = _Pool(compiling, folder, "compiling", start_s, self._template)
+            self._timing = _Pool(
+                timing, folder, "timing", start_s, timing_template or template, spares
+            )
+            self._compiling = _Pool(compiling, folder, "compiling", start_s, template)
         except BaseException:
-            self._closing.close()
+            self._end_own()
             raise
         # Whose processes use a device, and may find it gone.
         self._device_pool = self._timing if timing else self._compiling
@@ -190,7 +188,7 @@ class Pipeline:
             pool.dismiss()
         for pool in self._pools():
             pool.stop()
-        self._closing.close()
+        self._end_own()
 
     @property
     def pending(self) -> int:
@@ -418,6 +416,10 @@ class Pipeline:
                 f"a kernel must run for some configurations, but the last {self._crashes} "
                 f"crashed: {message}"
             )
+
+    def _end_own(self) -> None:
+        if self._own is not None:
+            self._own.stop()
 
     def _pools(self) -> tuple[_Pool, _Pool]:
         return self._timing, self._compiling

@@ -60,7 +60,7 @@ class Template:
 
         Does not wait for it. If the template is gone, a new one is started.
         """
-        if not self._is_alive():
+        if not self.is_alive():
             self._control.close()
             self._control, theirs = Pipe()
             with theirs:
@@ -87,13 +87,13 @@ class Template:
     def stop(self) -> None:
         """End it, and every worker that is left."""
         self._control.close()
-        if self._is_alive():
+        if self.is_alive():
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
 
-    def _is_alive(self) -> bool:
-        """Whether it runs; one that has ended is reaped."""
+    def is_alive(self) -> bool:
+        """Whether it runs."""
         if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
             self.pid = 0
         return bool(self.pid)

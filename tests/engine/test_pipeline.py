@@ -149,21 +149,27 @@ def test_what_is_slow_to_import_is_imported_once(
     monkeypatch.syspath_prepend(tmp_path)
     stages = [FakeStage("compile", tmp_path, imports="slow_to_import")] * 3
     timing = [FakeStage("time", tmp_path, imports="slow_to_import")]
-    template = Template(("slow_to_import", "no_such_module"), tmp_path / "template.log")
-    with Pipeline(stages, timing, tmp_path, LIMITS, template) as pipeline:
+    modules = ("slow_to_import", "no_such_module")
+    with (
+        Template(modules, tmp_path / "template.log") as template,
+        Pipeline(stages, timing, tmp_path, LIMITS, template) as pipeline,
+    ):
         assert len(list(pipeline.run(tasks(*[{}] * 9)))) == 9
     assert imports.read_text() == "once "
 
 
 def test_a_template_killed_from_outside_is_replaced(tmp_path: Path) -> None:
     stages = [FakeStage("compile", tmp_path, 0.05)] * 2
-    with Pipeline(stages, [FakeStage("time", tmp_path)], tmp_path, LIMITS) as pipeline:
+    with (
+        Template((), tmp_path / "template.log") as template,
+        Pipeline(stages, [FakeStage("time", tmp_path)], tmp_path, LIMITS, template) as pipeline,
+    ):
         outcomes = pipeline.run(tasks(*[{}] * 12))
         found = [next(outcomes)]
-        first = pipeline._template.pid
+        first = template.pid
         os.kill(first, signal.SIGKILL)
         found += outcomes
-        assert pipeline._template.pid != first
+        assert template.pid != first
     assert sorted(outcome.point for outcome in found) == list(range(12))
     assert {outcome.status for outcome in found} == {"ok"}
 

@@ -41,6 +41,7 @@ from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.frameworks.helion.static import facts_of_device
 from llamea_gpu.frameworks.helion.timing import time_call
+from llamea_gpu.live.helion.early import early_template
 from llamea_gpu.live.helion.stages import (
     ArgumentsTimingStage,
     BoundCompileStage,
@@ -70,6 +71,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
     def __init__(self, *, compilers: int | None = None, **arguments: Any) -> None:
         self._closing = ExitStack()
         self._pipeline: Pipeline | None = None
+        self._timing_template: Template | None = None
         self._compilers = compilers or max(1, len(os.sched_getaffinity(0)) - 1)
         self._configs: dict[int, Any] = {}
         self._submitted = 0
@@ -85,9 +87,11 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                         )
                     )
                 )
-                # It imports what timing needs while Helion computes what is right.
-                self._imported = Template(PRELOAD, self._folder / "template.log")
-                self._closing.callback(self._imported.stop)
+                self._timing_template = early_template(self._folder / "probe.log")
+                if self._timing_template is None:
+                    # It imports what timing needs while Helion computes what is right.
+                    template = Template(PRELOAD, self._folder / "template.log")
+                    self._timing_template = self._closing.enter_context(template)
             super().__init__(**arguments)
         except BaseException:
             self._closing.close()
@@ -239,15 +243,14 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             least_compile_s=LEAST_COMPILE_S,
             timing_s=TIMING_S,
         )
-        forked = ForkedTemplate(self._folder / "forked.log")
-        self._closing.callback(forked.stop)
+        forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
         pipeline = Pipeline(
             [compile_stage] * self._compilers,
             [timing],
             self._folder,
             limits,
             forked,
-            timing_template=self._imported,
+            timing_template=self._timing_template,
             spares=1,
             deduplicate=True,
             hopeless=HOPELESS,

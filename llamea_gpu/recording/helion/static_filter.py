@@ -95,10 +95,12 @@ def static_reports(
     reports: dict[int, StaticReport] = {}
     with tempfile.TemporaryDirectory(prefix="llamea-gpu-static-") as folder:
         stage = StaticStage(script, shape, gpu, Path(folder))
-        template = Template(PRELOAD, Path(folder) / "template.log")
         limits = Limits(timing_s=timeout_s)
         tasks = [Task(i, dict(config)) for i, config in enumerate(configs)]
-        with Pipeline([stage] * workers, [], Path(folder), limits, template) as pipeline:
+        with (
+            Template(PRELOAD, Path(folder) / "template.log") as template,
+            Pipeline([stage] * workers, [], Path(folder), limits, template) as pipeline,
+        ):
             for outcome in pipeline.run(tasks):
                 reports[outcome.point] = _report(gpu, outcome)
     return [reports[i] for i in range(len(configs))]
