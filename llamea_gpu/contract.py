@@ -1,6 +1,17 @@
 """The optimizer contract: what a searcher is given, and what it must be.
 
-What it does: writes the contract down as protocols, for type checkers and readers.
+What it does: writes the contract down as protocols, for type checkers and readers: what every
+searcher gets, and what a trusted one (a library's or ours, never a program in the sandbox) may ask
+for with ``isinstance``, or with the functions at the end of this module:
+
+    ================== ========= ===================================================================
+    `DescribesKernel`  space     of a recording; of a live kernel of Helion or Kernel Tuner
+    `BeginsWith`       space     of a searcher that goes on where another ended: a hybrid's NEXT,
+                                 in the sandbox too, and the fallback of ``llm:``
+    `ExplainsFailures` evaluate  of a recording; of a live kernel of Helion or Kernel Tuner
+    `SimulatesTime`    evaluate  of a recording
+    `ReportsTrouble`   optimizer ``llm:``, hybrids, and whatever tunes a live kernel
+    ================== ========= ===================================================================
 
 What it does not do: enforce it. The sandbox hands out the objects, admission reads the source.
 
@@ -26,11 +37,15 @@ another optimizer may go on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from llamea_gpu.spaces.recording import RecordingInfo
 
 Value = int | float | str | bool | None
 Configuration = tuple[int, ...]  # value indices, one for each parameter
@@ -140,3 +155,107 @@ class Optimizer(Protocol):
 
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> Any:
         """Runs until the budget ends, or until there is nothing left to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What a vendor publishes of a GPU; a field is None where that depends on the variant.
+
+    ``peak_tflops`` are dense rates by number format, without sparsity. Registers are of 32 bits.
+    """
+
+    title: str
+    compute_units: int
+    unit_name: str
+    warp_size: int
+    shared_kib_per_unit: int
+    shared_kib_per_block: int
+    registers_per_unit: int
+    l2_mib: float
+    bandwidth_gb_s: float | None
+    peak_tflops: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What is known of a kernel before it is tuned. Nothing in it is a measurement.
+
+    Attributes:
+        info: kernel, arguments and device, without reference times.
+        default: the valid configuration that the kernel ships with.
+        device: what the GPU says of itself.
+        notes: further facts, one line each.
+    """
+
+    info: RecordingInfo | None = None
+    default: Configuration | None = None
+    device: DeviceFacts | None = None
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class DescribesKernel(Protocol):
+    """A space that knows what is tuned."""
+
+    @property
+    def facts(self) -> KernelFacts:
+        """Kernel, default configuration and device."""
+
+
+@runtime_checkable
+class BeginsWith(Protocol):
+    """A space of which some has been measured already."""
+
+    @property
+    def measured(self) -> Sequence[Configuration]:
+        """Best first, failures last; their costs are to be had from ``evaluate``, free."""
+
+
+@runtime_checkable
+class ExplainsFailures(Protocol):
+    """An ``evaluate`` that knows more of a failure than its cost of inf."""
+
+    def failure(self, config: Configuration) -> str | None:
+        """How a configuration that was measured failed; None where it works or nobody knows."""
+
+
+@runtime_checkable
+class SimulatesTime(Protocol):
+    """An ``evaluate`` on whose clock only measuring takes time, unless it is told."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds of the run so far."""
+
+    def wait_until(self, moment_s: float) -> None:
+        """Let time pass with nothing measured; never back."""
+
+
+@runtime_checkable
+class ReportsTrouble(Protocol):
+    """An optimizer that goes on in spite of some faults, and says so afterwards."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What the last run went on in spite of; None or empty for nothing."""
+
+
+def facts_of(space: Space) -> KernelFacts:
+    """What ``space`` knows of its kernel."""
+    return space.facts if isinstance(space, DescribesKernel) else KernelFacts()
+
+
+def measured_in(space: Space) -> Sequence[Configuration]:
+    """What another searcher has measured of ``space``, best first."""
+    return space.measured if isinstance(space, BeginsWith) else ()
+
+
+def failure_of(evaluate: Evaluate, config: Configuration) -> str | None:
+    """How ``config`` failed, as far as ``evaluate`` tells."""
+    return evaluate.failure(config) if isinstance(evaluate, ExplainsFailures) else None
+
+
+def trouble_of(optimizer: object) -> str:
+    """What ``optimizer`` went on in spite of; a generated one may use the name for its own ends."""
+    trouble = optimizer.trouble if isinstance(optimizer, ReportsTrouble) else None
+    return trouble if isinstance(trouble, str) else ""

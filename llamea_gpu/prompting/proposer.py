@@ -10,9 +10,9 @@ Not here: what the numbers are (`llamea_gpu.searchers.llm`), and sending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llamea_gpu.contract import DeviceFacts
 from llamea_gpu.prompting.render import environment
 
 _MAX_SOURCE_CHARS = 24_000
@@ -30,25 +30,6 @@ class Argument:
     dtype: str = ""
     strides: tuple[int, ...] | None = None
     value: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFacts:
-    """What a vendor publishes of a GPU; a field is None where that depends on the variant.
-
-    ``peak_tflops`` are dense rates by number format, without sparsity. Registers are of 32 bits.
-    """
-
-    title: str
-    compute_units: int
-    unit_name: str
-    warp_size: int
-    shared_kib_per_unit: int
-    shared_kib_per_block: int
-    registers_per_unit: int
-    l2_mib: float
-    bandwidth_gb_s: float | None
-    peak_tflops: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.contract import Configuration, Configurations, Optimizer
+from llamea_gpu.contract import Configuration, Configurations, Optimizer, trouble_of
 from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.runner.recorded_space import RecordedSpace
 from llamea_gpu.seeding import seed_process
@@ -169,7 +169,7 @@ def run_optimizer(
         outcome, error = "error", _described(fault)
     evaluate.stop_counting()
     # What a searcher went on in spite of, such as a model that could not be reached.
-    error = error or getattr(optimizer, "trouble", None)
+    error = error or trouble_of(optimizer) or None
     return evaluator.trace(outcome=outcome, seed=seed, cpu_s=evaluate.cpu_s, error=error)
 
 

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from llamea_gpu.contract import Configuration, Value
+from llamea_gpu.contract import Configuration, KernelFacts, Value
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SpaceView
 
@@ -21,17 +21,18 @@ from llamea_gpu.spaces.space import SpaceView
 class RecordedSpace(SpaceView):
     """A `SpaceView` of a recording's space.
 
-    ``info`` says where the recording comes from, without its reference times. ``default`` is the
+    ``facts`` say where the recording comes from, without its reference times. Their default is the
     valid configuration nearest to the one that the recorded tuner starts from; None when the
     recording names none, or one with a categorical value that the space does not hold.
     """
 
-    __slots__ = ("default", "info")
+    __slots__ = ("facts",)
 
     def __init__(self, recording: Recording, rng: np.random.Generator) -> None:
         super().__init__(recording.space, rng)
-        self.info = replace(recording.info, references_ms={})
-        self.default = _default_configuration(recording)
+        self.facts = KernelFacts(
+            replace(recording.info, references_ms={}), _default_configuration(recording)
+        )
 
 
 def _default_configuration(recording: Recording) -> Configuration | None:

@@ -22,7 +22,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -31,15 +31,19 @@ from llamea_gpu.contract import (
     Configurations,
     Evaluate,
     Optimizer,
+    SimulatesTime,
     Space,
+    facts_of,
+    failure_of,
+    trouble_of,
 )
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.programs import make
 from llamea_gpu.programs.shipped import classical
 from llamea_gpu.searchers import registry
+from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.searchers.library import LibrarySearcher, Setting
 from llamea_gpu.searchers.spec import Spec
-from llamea_gpu.spaces.seeded import SeededSpace
 
 
 def names() -> tuple[str, ...]:
@@ -131,8 +135,7 @@ class Hybrid:
     @property
     def trouble(self) -> str | None:
         """What a part says of itself."""
-        said = [getattr(part, "trouble", None) for part in self._parts]
-        return "\n".join(filter(None, said)) or None
+        return "\n".join(filter(None, map(trouble_of, self._parts))) or None
 
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
         """Run one after the other.
@@ -143,7 +146,7 @@ class Hybrid:
         first, following = self._parts
         noted = MeasuredEvaluate(evaluate, self._share)
         try:
-            first(cast("Evaluate", noted), space, rng)
+            first(noted, space, rng)
         except BudgetExhausted:
             if not noted.share_used:
                 raise
@@ -153,14 +156,15 @@ class Hybrid:
         if following is not None:
             while noted.pending:  # the other one would be handed what it never submitted
                 noted.wait()
-            following(evaluate, cast("Space", SeededSpace(space, noted.best_first())), rng)
+            begun = DescribedSpace(space, facts_of(space), noted.best_first())
+            following(evaluate, begun, rng)
 
 
 class MeasuredEvaluate:
     """``evaluate`` that keeps what it answered, and ends at a ``share`` of the budget.
 
-    ``costs_ms`` are the answers in the order of first visits. What the other ``evaluate`` offers
-    beyond the contract is passed on.
+    ``costs_ms`` are the answers in the order of first visits. Failures and simulated time are the
+    other one's: time passes by itself where that one simulates none.
     """
 
     def __init__(self, evaluate: Evaluate, share: float = 1.0) -> None:
@@ -168,11 +172,6 @@ class MeasuredEvaluate:
         self._share = share
         self.costs_ms: dict[Configuration, float] = {}
         self.share_used = False
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._evaluate, name)
 
     @property
     def spent(self) -> float:
@@ -183,6 +182,20 @@ class MeasuredEvaluate:
     def parallel(self) -> int:
         """How many configurations compile side by side."""
         return self._evaluate.parallel
+
+    @property
+    def now_s(self) -> float:
+        """Seconds of the run so far."""
+        return self._evaluate.now_s if isinstance(self._evaluate, SimulatesTime) else 0.0
+
+    def wait_until(self, moment_s: float) -> None:
+        """Let time pass with nothing measured."""
+        if isinstance(self._evaluate, SimulatesTime):
+            self._evaluate.wait_until(moment_s)
+
+    def failure(self, config: Configuration) -> str | None:
+        """How a configuration that was measured failed."""
+        return failure_of(self._evaluate, config)
 
     def __call__(self, configs: Configurations) -> list[float]:
         """Costs, as from the other ``evaluate``.

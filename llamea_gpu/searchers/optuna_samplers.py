@@ -16,12 +16,11 @@ It only reads specs; Optuna is imported where a search runs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llamea_gpu.contract import Configuration, Evaluate, Space
+from llamea_gpu.contract import Configuration, Evaluate, Space, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
@@ -92,7 +91,7 @@ class OptunaSearch:
         parameters = _distributions(space)
         seen: set[Configuration] = set()
         in_vain = 0
-        measured: Sequence[Configuration] = getattr(space, "measured", ())
+        measured = measured_in(space)
         for config, cost in zip(measured, evaluate(measured), strict=True):
             _tell(study, parameters, config, cost)
             seen.add(config)

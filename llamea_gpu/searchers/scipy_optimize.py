@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.contract import Configuration, Evaluate, Space
+from llamea_gpu.contract import Configuration, Evaluate, Space, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
@@ -122,7 +122,7 @@ class _Objective:
         self.varying = [j for j, count in enumerate(space.cardinalities) if count > 1]
         self.last_index = np.array([space.cardinalities[j] - 1 for j in self.varying])
         self.parallel = evaluate.parallel
-        self._measured: Sequence[Configuration] = getattr(space, "measured", ())
+        self._measured = measured_in(space)
 
     def known(self) -> NDArray[np.float64]:
         """(n, d) points that another search has measured, best first; given out once."""

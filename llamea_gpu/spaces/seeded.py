@@ -19,27 +19,26 @@ from llamea_gpu.spaces.space import Configuration
 class SeededSpace:
     """``space`` with ``measured`` configurations, best first, at the beginning of its samples.
 
-    Everything but `sample` is the other space's, with whatever it offers beyond the contract.
+    Everything but `sample` is the other space's.
     """
 
     def __init__(self, space: Any, measured: Sequence[Configuration]) -> None:
-        self._space = space
+        self.names, self.values = space.names, space.values
+        self.cardinalities, self.ordinal, self.size = space.cardinalities, space.ordinal, space.size
+        self.pool, self.neighbors, self.encode = space.pool, space.neighbors, space.encode
+        self.contains, self.repair = space.contains, space.repair
         self.measured = tuple(measured)
+        self._sample = space.sample
         self._unserved = list(measured)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and pickle ask before there is a space
-            raise AttributeError(name)
-        return getattr(self._space, name)
 
     def sample(self, n: int) -> list[Configuration]:
         """``n`` distinct configurations: measured ones that were not served yet, then random."""
         if not self._unserved or n <= 0:
-            return list(self._space.sample(n))
+            return list(self._sample(n))
         served = self._unserved[:n]
         del self._unserved[:n]
         if len(served) < n:
             known = set(served)
-            others = [config for config in self._space.sample(n) if config not in known]
+            others = [config for config in self._sample(n) if config not in known]
             served += others[: n - len(served)]
         return served

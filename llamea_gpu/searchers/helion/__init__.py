@@ -78,7 +78,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     settings = _settings(spec, name, query)
     return LibrarySearcher(
         name=spec,
-        factory="llamea_gpu.searchers.helion.search:HelionSearch",
+        factory="llamea_gpu.searchers.helion.search:RecordedSearch",
         settings={"search": name, **settings},
         versions=versions,
     )

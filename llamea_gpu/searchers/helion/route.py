@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from helion.autotuner.llm import transport, workload
 
-from llamea_gpu.contract import Space
+from llamea_gpu.contract import Space, facts_of
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.helion.scoped import replaced
-from llamea_gpu.spaces.recording import RecordingInfo
 
 _KEYS = ("HELION_LLM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _SHORTEST_SECRET = 8
@@ -51,7 +50,7 @@ def check(search: str, model: str) -> None:
 @contextlib.contextmanager
 def described(space: Space) -> Iterator[None]:
     """Within, Helion's prompts describe the recorded kernel and its GPU, and no error a key."""
-    info: RecordingInfo | None = getattr(space, "info", None)
+    info = facts_of(space).info
     facts: dict[str, Any] = {}
     if info is not None:
         facts["get_device_name"] = lambda *_: info.device
@@ -69,7 +68,7 @@ def described(space: Space) -> Iterator[None]:
 
 def arguments(space: Space) -> tuple[torch.Tensor, ...]:
     """The recorded kernel's tensors, without their contents."""
-    info: RecordingInfo | None = getattr(space, "info", None)
+    info = facts_of(space).info
     described: Iterable[Mapping[str, Any]] = info.arguments if info is not None else ()
     found = []
     for argument in described:

@@ -28,7 +28,7 @@ from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
 from helion.autotuner.pattern_search import InitialPopulationStrategy
 
-from llamea_gpu.contract import Configuration, Evaluate, Space
+from llamea_gpu.contract import Configuration, Evaluate, Space, facts_of, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.helion import route
 from llamea_gpu.searchers.helion.provider import RecordedProvider, timed_again
@@ -39,7 +39,7 @@ from llamea_gpu.searchers.library import Setting
 _LEAST_POPULATION = 8  # that differential evolution can recombine
 
 
-class HelionSearch:
+class RecordedSearch:
     """``search`` names the class; the other parameters are those of the package's docstring.
 
     Raises:
@@ -105,7 +105,7 @@ class HelionSearch:
             )
             tensors = route.arguments(space) if self._model else ()
             arguments = self._arguments(kernel)
-            measured = getattr(space, "measured", ())
+            measured = measured_in(space)
             if measured:
                 arguments |= _beginning(arguments, len(measured))
             search = self._class(kernel, tensors, **arguments)
@@ -116,7 +116,7 @@ class HelionSearch:
     def _first(self, space: Space) -> Configuration:
         if self._start == "random":
             return space.sample(1)[0]
-        default: Configuration | None = getattr(space, "default", None)
+        default = facts_of(space).default
         if default is None:
             raise SearcherError(
                 "start=default needs a recording that names its tuner's default configuration "

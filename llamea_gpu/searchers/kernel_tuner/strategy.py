@@ -21,7 +21,7 @@ import numpy as np
 # Kernel Tuner imports it in the middle of a run; it then takes seeded entropy that is the run's.
 import scipy.stats.qmc  # noqa: F401
 
-from llamea_gpu.contract import Evaluate, Space
+from llamea_gpu.contract import Evaluate, Space, measured_in
 from llamea_gpu.searchers.kernel_tuner.bridge import search
 from llamea_gpu.searchers.kernel_tuner.searchspace import fresh_searchspace
 from llamea_gpu.searchers.library import Setting
@@ -55,12 +55,12 @@ _LIFTED: Mapping[str, Mapping[str, Callable[[int], int]]] = {
 }
 
 
-def build(strategy: str, module: str, **options: Setting) -> KernelTunerStrategy:
+def build(strategy: str, module: str, **options: Setting) -> AdaptedStrategy:
     """The strategy of that name, in that module of Kernel Tuner, with these options."""
-    return KernelTunerStrategy(strategy, module, options)
+    return AdaptedStrategy(strategy, module, options)
 
 
-class KernelTunerStrategy:
+class AdaptedStrategy:
     """Runs one strategy; an optimizer under the contract."""
 
     def __init__(self, strategy: str, module: str, options: Mapping[str, Setting]) -> None:
@@ -75,7 +75,7 @@ class KernelTunerStrategy:
             BudgetExhausted: the budget has ended.
         """
         searchspace = fresh_searchspace(space)
-        searchspace.begin_with(getattr(space, "measured", ()))
+        searchspace.begin_with(measured_in(space))
         with _without_clock(self._module):
             search(
                 self._module.tune,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llamea_gpu import toml
-from llamea_gpu.prompting.proposer import DeviceFacts
+from llamea_gpu.contract import DeviceFacts
 
 # A slice of a GPU, and chips that share no more than the name with the desktop's.
 _OTHER_CHIPS = frozenset(("mig", "laptop", "mobile", "max"))

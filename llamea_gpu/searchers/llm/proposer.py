@@ -20,18 +20,27 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from llamea_gpu.contract import Configuration, Evaluate, Optimizer, Space
+from llamea_gpu.contract import (
+    Configuration,
+    Evaluate,
+    Optimizer,
+    SimulatesTime,
+    Space,
+    facts_of,
+    failure_of,
+    measured_in,
+)
 from llamea_gpu.llm import ChatRequest, Ledger, Message, make_client, save_recording
 from llamea_gpu.prompting.proposer import (
     SpaceDescription,
-    Workload,
     render_first,
     render_refine,
 )
+from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.searchers.llm.conversation import Conversation, Reply
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout
@@ -39,7 +48,6 @@ from llamea_gpu.searchers.llm.proposals import Proposals, parse_proposals
 from llamea_gpu.searchers.llm.route import prices, record_folder, route_options
 from llamea_gpu.searchers.llm.settings import ProposerSettings
 from llamea_gpu.searchers.llm.workload import workload_of
-from llamea_gpu.spaces.seeded import SeededSpace
 
 _MOST_EMPTY_ROUNDS = 2
 
@@ -61,8 +69,6 @@ class Round:
 class LLMProposer:
     """A searcher under the contract. ``fallback`` may be None: then it ends where models fail.
 
-    What the space offers beyond the contract describes the kernel: ``info``, and of a live one
-    ``device`` (`DeviceFacts`, where its GPU tells them) and ``notes``.
     ``trouble`` says after a run what it went on in spite of.
     """
 
@@ -79,21 +85,15 @@ class LLMProposer:
             SearcherError: the route's variables are not set.
             UnseenPromptError: a replay does not hold a prompt.
         """
-        workload = workload_of(
-            getattr(space, "info", None),
-            evaluate.parallel,
-            device=getattr(space, "device", None),
-            notes=getattr(space, "notes", ()),
-        )
-        run = _Run(self._settings, workload, evaluate, space, rng)
+        run = _Run(self._settings, evaluate, space, rng)
         try:
             run.search()
         finally:
             run.close()
             self.trouble = run.trouble or None
         if run.degraded and self._fallback is not None:
-            seeded = SeededSpace(space, run.history.best_first())
-            self._fallback(evaluate, cast("Space", seeded), rng)
+            begun = DescribedSpace(space, facts_of(space), run.history.best_first())
+            self._fallback(evaluate, begun, rng)
 
 
 class _Run:
@@ -102,20 +102,22 @@ class _Run:
     def __init__(
         self,
         settings: ProposerSettings,
-        workload: Workload,
         evaluate: Evaluate,
         space: Space,
         rng: np.random.Generator,
     ) -> None:
         self._settings = settings
-        self._workload = workload
+        facts = facts_of(space)
+        self._workload = workload_of(
+            facts.info, evaluate.parallel, device=facts.device, notes=facts.notes
+        )
         self._evaluate = evaluate
         self._space = space
         self._layout = Layout(space)
         self.history = History(self._layout)
-        self.history.default = _default(space)
+        self.history.default = facts.default
         self._description: SpaceDescription = self._layout.describe(self.history.default)
-        self._named = getattr(getattr(space, "info", None), "name", "") or workload.kernel
+        self._named = facts.info.name if facts.info else self._workload.kernel
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", self._named)[:60]
         self.run_id = f"{slug}-{int(rng.integers(2**32)):08x}-{settings.digest}"
         self._record_name = "-".join(filter(None, (self.run_id, settings.tag)))
@@ -124,6 +126,7 @@ class _Run:
         self._conversation = Conversation(make_client(options), Ledger(prices(), settings.caps))
         self.rounds: list[Round] = []
         self.trouble = ""
+        self._asked_at_s = 0.0
         self.degraded = False
 
     def search(self) -> None:
@@ -159,7 +162,7 @@ class _Run:
 
     def _begin(self) -> Future[list[Reply]]:
         """The first request, and what is measured while it is under way."""
-        known = list(getattr(self._space, "measured", ()))
+        known = list(measured_in(self._space))
         if known:  # another search has begun: it paid for these
             self._measure(known)
             return self._ask_to_refine(1, 0.0, Proposals())
@@ -188,7 +191,8 @@ class _Run:
 
     def _ask(self, number: int, prompt: tuple[str, str]) -> Future[list[Reply]]:
         settings = self._settings
-        self._asked_at_s = getattr(self._evaluate, "now_s", 0.0)
+        if isinstance(self._evaluate, SimulatesTime):
+            self._asked_at_s = self._evaluate.now_s
         messages = (Message("system", prompt[0]), Message("user", prompt[1]))
         schema = self._layout.schema(self._wanted) if settings.structured else None
         requests = []
@@ -209,9 +213,8 @@ class _Run:
 
     def _received(self, pending: Future[list[Reply]]) -> list[Reply]:
         replies = pending.result()
-        wait_until = getattr(self._evaluate, "wait_until", None)
-        if self._settings.latency_s and wait_until is not None:
-            wait_until(self._asked_at_s + self._settings.latency_s)
+        if self._settings.latency_s and isinstance(self._evaluate, SimulatesTime):
+            self._evaluate.wait_until(self._asked_at_s + self._settings.latency_s)
         return replies
 
     def _can_go_on(self, replies: Sequence[Reply]) -> bool:
@@ -251,9 +254,8 @@ class _Run:
         if not configs:
             return
         costs_ms = self._evaluate(list(configs))
-        failure = getattr(self._evaluate, "failure", None)
         reasons = [
-            None if failure is None or math.isfinite(cost_ms) else failure(config)
+            None if math.isfinite(cost_ms) else failure_of(self._evaluate, config)
             for config, cost_ms in zip(configs, costs_ms, strict=True)
         ]
         self.history.add(configs, costs_ms, reasons)
@@ -311,11 +313,3 @@ def _gain(before_ms: float, after_ms: float) -> float:
     if not math.isfinite(before_ms):
         return 1.0 if math.isfinite(after_ms) else 0.0
     return 1.0 - after_ms / before_ms
-
-
-def _default(space: Space) -> Configuration | None:
-    """The configuration that a tuner starts from, where the space knows a valid one."""
-    default = getattr(space, "default", None)
-    if default is None or not space.contains(default):
-        return None
-    return tuple(default)

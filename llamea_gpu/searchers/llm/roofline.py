@@ -20,7 +20,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from llamea_gpu.prompting.proposer import Argument, DeviceFacts, Roofline
+from llamea_gpu.contract import DeviceFacts
+from llamea_gpu.prompting.proposer import Argument, Roofline
 
 _LESS_WORK = re.compile(r"causal|mask|window|sparse|linear|local|block_table|jagged|varlen")
 _FORMATS = {

@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from llamea_gpu.prompting.proposer import Argument, DeviceFacts, Workload
+from llamea_gpu.contract import DeviceFacts
+from llamea_gpu.prompting.proposer import Argument, Workload
 from llamea_gpu.searchers.llm.devices import find_device
 from llamea_gpu.searchers.llm.roofline import roofline
 from llamea_gpu.spaces.recording import RecordingInfo
