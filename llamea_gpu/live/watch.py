@@ -1,14 +1,12 @@
-"""Follows a live run: what has been measured when, and which optimizer ran."""
+"""Follows a live run: what has been measured when."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 
 from llamea_gpu.live.result import TuneProgress
-from llamea_gpu.live.searcher import LiveSearcher
 
 
 class Watch:
@@ -18,17 +16,11 @@ class Watch:
         self._progress = progress
         self._start = monotonic()
         self._marks: list[tuple[int, float]] = []  # so many were known at that second
-        self._optimizer: Any = None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return monotonic() - self._start
-
-    @property
-    def trouble(self) -> str:
-        """What the optimizer says it went on in spite of, or failed with."""
-        return getattr(self._optimizer, "trouble", None) or ""
 
     def note(self, times_ms: Sequence[float]) -> None:
         """Take in all times so far, in the order of first visits; inf is a failure."""
@@ -48,12 +40,3 @@ class Watch:
     def known_at(self, place: int) -> float:
         """When the configuration at that place of the order was known, in seconds."""
         return next((s for count, s in self._marks if count > place), self.elapsed_s)
-
-    def making(self, searcher: LiveSearcher) -> Callable[..., Any]:
-        """The searcher's ``make``, watched."""
-
-        def make(**hyperparameters: Any) -> Any:
-            self._optimizer = searcher.make(**hyperparameters)
-            return self._optimizer
-
-        return make

@@ -66,5 +66,5 @@ def test_a_first_one_that_stalls_leaves_the_rest_to_the_next_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hybrid, "_classical", lambda name: lambda **_: Stuck())
+    monkeypatch.setattr(hybrid, "build_classical", lambda **_: Stuck())
     assert measured(tmp_path, monkeypatch) == BUDGET

@@ -47,20 +47,20 @@ def described(recording: Recording) -> tuple[RecordedSpace, Layout, History]:
     space = RecordedSpace(recording, np.random.default_rng(7))
     layout = Layout(space)
     history = History(layout)
-    history.default = space.default
+    history.default = space.facts.default
     return space, layout, history
 
 
 def first_prompt(recording: Recording) -> str:
     space, layout, _ = described(recording)
-    workload = workload_of(space.info, recording.info.parallel_workers)
-    system, user = render_first(workload, layout.describe(space.default), 15)
+    workload = workload_of(space.facts.info, recording.info.parallel_workers)
+    system, user = render_first(workload, layout.describe(space.facts.default), 15)
     return f"===== system =====\n{system}\n===== user =====\n{user}"
 
 
 def refinement(recording: Recording) -> str:
     space, layout, history = described(recording)
-    measured = [*([space.default] if space.default else []), *space.sample(24)]
+    measured = [*([space.facts.default] if space.facts.default else []), *space.sample(24)]
     rows = [recording.space.row(config) for config in measured]
     history.add(
         measured,
@@ -74,8 +74,8 @@ def refinement(recording: Recording) -> str:
         last=measured[-6:],
         notes=("configuration 3 was refused: num_warps: 64 is none of [4, 8]",),
     )
-    workload = workload_of(space.info, recording.info.parallel_workers)
-    user = render_refine(workload, layout.describe(space.default), 15, progress)[1]
+    workload = workload_of(space.facts.info, recording.info.parallel_workers)
+    user = render_refine(workload, layout.describe(space.facts.default), 15, progress)[1]
     return user[user.index("# Results") :]
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_told_that_the_run_has_not_measured(recording: Recording) -> 
     assert first_prompt(slower) == first_prompt(recording)
     space, *_ = described(slower)
     assert "123.456" not in refinement(slower)
-    assert not space.info.references_ms
+    assert not space.facts.info.references_ms
 
 
 @pytest.mark.parametrize("kind", ["first", "refine"])
@@ -233,7 +233,7 @@ def test_foreign_text_is_never_a_template_and_cannot_end_its_fence() -> None:
         kernel_source="````\n{% for x in y %}\n````",
     )
     space, layout, _ = described(replace(load_space("matmul-2048"), info=info))
-    user = render_first(workload_of(info, 1), layout.describe(space.default), 5)[1]
+    user = render_first(workload_of(info, 1), layout.describe(space.facts.default), 5)[1]
     assert "{{ 7 * 7 }} # Your task, compiled by" in user
     assert "\n`````python\n````\n{% for x in y %}\n````\n`````\n" in user
     assert user.count("\n# Your task\n") == 1
@@ -243,11 +243,11 @@ def test_long_sources_and_many_notes_are_bounded() -> None:
     recording = load_space("matmul-2048")
     info = replace(recording.info, kernel_source="x = 1\n" * 50_000)
     space, layout, history = described(recording)
-    history.add([space.default], [1.0], [None])
+    history.add([space.facts.default], [1.0], [None])
     progress = history.progress(
         number=2, rounds=4, gain=0.0, last=(), notes=[f"note {i} " + "x" * 900 for i in range(90)]
     )
-    user = render_refine(workload_of(info, 1), layout.describe(space.default), 5, progress)[1]
+    user = render_refine(workload_of(info, 1), layout.describe(space.facts.default), 5, progress)[1]
     assert len(user) < 40_000
     assert "… and 76 more like these" in user
 

@@ -10,6 +10,7 @@ import pytest
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.contract import Configuration
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.recorded_space import RecordedSpace
@@ -180,14 +181,15 @@ def test_a_search_in_which_nothing_works_ends(runner: Runner) -> None:
 
 
 def test_a_default_off_the_grid_is_the_nearest_point() -> None:
-    rng = np.random.default_rng(0)
-    found = RecordedSpace(with_default(block=900, warps=5, stages=2, mode="flat"), rng).default
-    assert found == (4, 2, 1, 0)
+    def default_in(recording: Recording) -> Configuration | None:
+        return RecordedSpace(recording, np.random.default_rng(0)).facts.default
+
+    assert default_in(with_default(block=900, warps=5, stages=2, mode="flat")) == (4, 2, 1, 0)
     for wrong in ({"mode": "other"}, {"block": "large"}, {"block": None}):
         values = {"block": 16, "warps": 1, "stages": 1, "mode": "flat", **wrong}
-        assert RecordedSpace(with_default(**values), rng).default is None
-    assert RecordedSpace(with_default(block=16), rng).default is None
-    assert RecordedSpace(small_recording(), rng).default is None
+        assert default_in(with_default(**values)) is None
+    assert default_in(with_default(block=16)) is None
+    assert default_in(small_recording()) is None
 
 
 def test_a_default_must_be_there_to_start_from_it(runner: Runner, task: Task) -> None:
@@ -200,8 +202,8 @@ def test_the_space_of_a_run_holds_no_measurement() -> None:
     recording = small_recording()
     info = dataclasses.replace(recording.info, references_ms={"default": 1.0})
     space = RecordedSpace(dataclasses.replace(recording, info=info), np.random.default_rng(0))
-    assert space.info.references_ms == {}
-    assert space.info.name == recording.info.name
+    assert space.facts.info.references_ms == {}
+    assert space.facts.info.name == recording.info.name
 
 
 def test_an_unknown_search_is_refused() -> None:

@@ -15,16 +15,14 @@ from typing import Any
 
 import torch
 
-from llamea_gpu.contract import Configuration, Optimizer
+from llamea_gpu.contract import Configuration, DeviceFacts, KernelFacts, Optimizer
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.own_search import OwnSearch
-from llamea_gpu.live.helion.runtime import HelionEvaluate
-from llamea_gpu.live.searcher import KernelFacts
-from llamea_gpu.prompting.proposer import DeviceFacts
+from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.spaces.recording import RecordingInfo
 
-_OF_HELION = "llamea_gpu.searchers.helion.search:HelionSearch"
+_OF_HELION = "llamea_gpu.searchers.helion.search:RecordedSearch"
 _FAILURES = {
     "error": "does not compile or launch",
     "timeout": "takes too long to compile or run",
@@ -42,52 +40,70 @@ _NORMALISED_NOTE = (
 _MOST_SHOWN = 8
 
 
-class HelionFramework:
-    """Helion, for `llamea_gpu.live.searcher`; ``on_batch`` is told after each batch."""
+class ExplainingEvaluate(HelionEvaluate):
+    """An evaluate that says why a configuration failed; ``on_batch`` is told after each ask."""
 
     def __init__(
-        self, on_batch: Callable[[HelionEvaluate, HelionSpace], None] = lambda *_: None
+        self,
+        search: HelionSearch,
+        space: HelionSpace,
+        on_batch: Callable[[HelionEvaluate], None] = lambda _: None,
     ) -> None:
+        super().__init__(search, space)
         self._on_batch = on_batch
+
+    def __call__(self, configs: Any) -> list[float]:
+        """As of every evaluate."""
+        try:
+            return super().__call__(configs)
+        finally:
+            self._on_batch(self)
+
+    def failure(self, config: Configuration) -> str | None:
+        """What Helion says of a configuration that did not work."""
+        known = self.space.canonical(config)
+        word = None if known is None else self.statuses.get(known)
+        return None if word is None else _FAILURES.get(word, f"failed ({word})")
+
+
+class HelionFramework:
+    """Helion, for `llamea_gpu.live.searcher`."""
 
     def facts(self, evaluate: HelionEvaluate, space: HelionSpace) -> KernelFacts:
         """Source, arguments and GPU of the bound kernel."""
-        bound = evaluate.search.kernel
-        function = bound.kernel.fn
-        device = bound.env.device
         has_orders = any("." in name for name in space.names)
         return KernelFacts(
-            info=RecordingInfo(
-                name=str(bound.kernel.name),
-                kernel=str(bound.kernel.name),
-                device=_device_name(device),
-                framework=f"Helion {importlib.metadata.version('helion')}",
-                kernel_source=_source(function),
-                arguments=_arguments(function, evaluate.search.args),
-            ),
-            # What a kernel runs with untuned: a search's own default may be another one.
-            default=space.place(bound.config_spec.default_config()) or space.default,
-            device=_device_facts(device),
+            info=kernel_info(evaluate.search),
+            default=untuned(evaluate.search, space),
+            device=_device_facts(evaluate.search.kernel.env.device),
             notes=(*([_ORDER_NOTE] if has_orders else []), _NORMALISED_NOTE),
         )
 
-    def failure(self, evaluate: HelionEvaluate, config: Configuration) -> str | None:
-        """What Helion says of a configuration that did not work."""
-        word = evaluate.statuses.get(tuple(config))
-        if word is None:
-            known = evaluate.space.canonical(config)
-            word = None if known is None else evaluate.statuses.get(known)
-        return None if word is None else _FAILURES.get(word, f"failed ({word})")
-
-    def own_search(self, searcher: LibrarySearcher, evaluate: Any, space: Any) -> Optimizer | None:
+    def own_search(
+        self, searcher: LibrarySearcher, evaluate: HelionEvaluate, space: HelionSpace
+    ) -> Optimizer | None:
         """One of Helion's searches on the kernel's own configuration spec."""
         if searcher.factory != _OF_HELION:
             return None
         return OwnSearch(searcher.settings, evaluate.search, space)
 
-    def batch_measured(self, evaluate: HelionEvaluate, space: HelionSpace) -> None:
-        """Pass on that a batch has been measured."""
-        self._on_batch(evaluate, space)
+
+def kernel_info(search: HelionSearch) -> RecordingInfo:
+    """Source, arguments and GPU of the kernel that ``search`` tunes."""
+    bound = search.kernel
+    return RecordingInfo(
+        name=str(bound.kernel.name),
+        kernel=str(bound.kernel.name),
+        device=_device_name(bound.env.device),
+        framework=f"Helion {importlib.metadata.version('helion')}",
+        kernel_source=_source(bound.kernel.fn),
+        arguments=_arguments(bound.kernel.fn, search.args),
+    )
+
+
+def untuned(search: HelionSearch, space: HelionSpace) -> Configuration | None:
+    """What the kernel runs with untuned: a search's own default may be another one."""
+    return space.place(search.kernel.config_spec.default_config()) or space.default
 
 
 def _device_name(device: Any) -> str:

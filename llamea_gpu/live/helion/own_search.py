@@ -23,7 +23,7 @@ from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResu
 from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.pattern_search import InitialPopulationStrategy
 
-from llamea_gpu.contract import Evaluate, Space
+from llamea_gpu.contract import Evaluate, Space, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.runtime import HelionSearch
@@ -55,7 +55,7 @@ class OwnSearch:
             BudgetExhausted: the budget has ended.
         """
         del rng  # Helion draws from its settings' seed
-        measured = getattr(space, "measured", ())
+        measured = measured_in(space)
         around = self._around
         found = search_algorithms[self._settings["search"]]
         search = found(around.kernel, around.args, **self._arguments(found, len(measured)))

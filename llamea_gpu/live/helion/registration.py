@@ -95,10 +95,15 @@ def search_class(searcher: ProgramSearcher | LiveSearcher) -> type[HelionSearch]
     found = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
     found.make()  # now, rather than when a kernel is tuned
     require_helion()
+    from llamea_gpu.live.helion.facts import ExplainingEvaluate
     from llamea_gpu.live.helion.runtime import helion_search
 
     return helion_search(
-        found.class_name, found.make, dict(found.hyperparameters), found.fingerprint
+        found.class_name,
+        found.make,
+        dict(found.hyperparameters),
+        found.fingerprint,
+        ExplainingEvaluate,
     )
 
 

@@ -190,6 +190,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
     """
 
     make_optimizer: Callable[..., Any]
+    make_evaluate: Callable[[HelionSearch, HelionSpace], HelionEvaluate]
+    evaluate: HelionEvaluate  # from the beginning of `autotune` on
     defaults: ClassVar[dict[str, Any]]
     fingerprint: ClassVar[str]
     _one_thread: Any  # threadpool_limits while the optimizer runs
@@ -299,7 +301,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             *self.config_gen.seed_flat_config_pairs(self.log),
         ]
         space = HelionSpace(self.config_gen, rng, [flat for flat, _ in seeds], self._accepts)
-        evaluate = HelionEvaluate(self, space)
+        evaluate = self.evaluate = type(self).make_evaluate(self, space)
         if hasattr(self, "pin_finalist_configs"):  # 1.4: what to verify at the end in any case
             flats = map(space.flat, space.starts)
             self.pin_finalist_configs([self.config_gen.unflatten(flat) for flat in flats])
@@ -362,15 +364,21 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
 
 
 def helion_search(
-    name: str, make: Callable[..., Any], hyperparameters: dict[str, Any], fingerprint: str
+    name: str,
+    make: Callable[..., Any],
+    hyperparameters: dict[str, Any],
+    fingerprint: str,
+    make_evaluate: Callable[[HelionSearch, HelionSpace], HelionEvaluate] = HelionEvaluate,
 ) -> type[HelionSearch]:
     """A search class called ``name``; ``make(**hyperparameters)`` gives an optimizer.
 
-    ``fingerprint`` tells optimizers of the same name apart.
+    ``fingerprint`` tells optimizers of the same name apart. ``make_evaluate`` gives what a run
+    measures with.
     """
     body = {
         "__module__": __name__,
         "make_optimizer": staticmethod(make),
+        "make_evaluate": staticmethod(make_evaluate),
         "defaults": dict(hyperparameters),
         "fingerprint": fingerprint,
     }

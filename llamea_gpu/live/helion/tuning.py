@@ -14,25 +14,26 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from helion.exc import NoConfigFound
 
+from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import load_case
-from llamea_gpu.frameworks.helion.space import HelionSpace
-from llamea_gpu.live.helion.facts import HelionFramework
-from llamea_gpu.live.helion.runtime import HelionEvaluate, helion_search
+from llamea_gpu.live.helion.facts import ExplainingEvaluate, HelionFramework, kernel_info, untuned
+from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 from llamea_gpu.live.result import (
     Measured,
     TuneProgress,
     TuneSettings,
     TuningResult,
 )
-from llamea_gpu.live.searcher import KernelFacts, load_searcher
+from llamea_gpu.live.searcher import load_searcher
 from llamea_gpu.live.watch import Watch
 
 
@@ -75,77 +76,55 @@ def tune_bound(
         SearcherError: no such searcher, or nothing works.
     """
     watch = Watch(progress)
-    seen = _Seen(watch)
-    found = load_searcher(searcher, seen, {}, watched=True)
+    found = load_searcher(searcher, HelionFramework(), {})
     with _settings(bound.settings, settings):
         search = helion_search(
             found.class_name,
-            watch.making(found),
+            found.make,
             dict(found.hyperparameters),
             found.fingerprint,
+            partial(ExplainingEvaluate, on_batch=lambda e: watch.note(list(e.costs.values()))),
         )(bound, arguments, evaluations=settings.evaluations, seconds=settings.seconds)
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 chosen = search.autotune(skip_cache=True)
         except NoConfigFound as error:
             raise SearcherError(f"{bound.kernel.name}: no configuration works") from error
-        return _result(search, chosen, seen, searcher, settings)
-
-
-class _Seen(HelionFramework):
-    """Follows the run, and keeps what it was about."""
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__(self._note)
-        self.watch = watch
-        self.told: KernelFacts | None = None
-        self.evaluate: HelionEvaluate | None = None
-        self.space: HelionSpace | None = None
-
-    def facts(self, evaluate: HelionEvaluate, space: HelionSpace) -> KernelFacts:
-        """As told, and kept for the result."""
-        self.evaluate, self.space = evaluate, space
-        self.told = super().facts(evaluate, space)
-        return self.told
-
-    def _note(self, evaluate: HelionEvaluate, space: HelionSpace) -> None:
-        del space
-        self.watch.note(list(evaluate.costs.values()))
+        return _result(search, chosen, watch, searcher, settings)
 
 
 def _result(
-    search: Any, chosen: Any, seen: _Seen, searcher: str, settings: TuneSettings
+    search: HelionSearch, chosen: Any, watch: Watch, searcher: str, settings: TuneSettings
 ) -> TuningResult:
-    evaluate, space, told = seen.evaluate, seen.space, seen.told
-    if evaluate is None or space is None or told is None:
-        raise SearcherError(f"{told.info.kernel if told else searcher}: there is nothing to tune")
+    evaluate, space = search.evaluate, search.evaluate.space
+    info = kernel_info(search)
     # The last readings, side by side, of those that were read again.
     last_ms = {space.place(member.config): float(member.perf) for member in search.population}
-    final, default = space.place(chosen), told.default
+    final, default = space.place(chosen), untuned(search, space)
     measured, best = [], None
     for number, (config, cost_ms) in enumerate(evaluate.costs.items()):
         each = Measured(
             configuration=dict(space.config(config).config),
             time_ms=last_ms.get(config, cost_ms),
-            elapsed_s=seen.watch.known_at(number),
+            elapsed_s=watch.known_at(number),
         )
         measured.append(each)
         best = each if config == final else best
     default_ms = evaluate.costs.get(default, math.inf) if default is not None else math.inf
     return TuningResult(
         searcher=searcher,
-        framework=told.info.framework,
-        kernel=told.info.kernel,
-        device=told.info.device,
+        framework=info.framework,
+        kernel=info.kernel,
+        device=info.device,
         seed=settings.seed,
         clock="wall",
         measured=tuple(measured),
         # A Helion of another version may return what the search itself did not ask for.
-        best=best or Measured(dict(chosen.config), search.best.perf, seen.watch.elapsed_s),
+        best=best or Measured(dict(chosen.config), search.best.perf, watch.elapsed_s),
         default_ms=default_ms if math.isfinite(default_ms) else None,
-        elapsed_s=seen.watch.elapsed_s,
+        elapsed_s=watch.elapsed_s,
         code=search.kernel.format_kernel_decorator(chosen, search.settings),
-        trouble=seen.watch.trouble,
+        trouble=trouble_of(search.optimizer),
     )
 
 

@@ -35,11 +35,10 @@ def strategy(
         ValueError: the seed is no integer >= 0.
     """
     require("kernel_tuner", "kernel-tuner", "a Kernel Tuner strategy")
-    from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
-    from llamea_gpu.live.kernel_tuner.runtime import KernelTunerStrategy
+    from llamea_gpu.live.kernel_tuner.facts import ExplainingStrategy, KernelTunerFramework
     from llamea_gpu.live.searcher import load_searcher
 
     searcher = load_searcher(spec, KernelTunerFramework(), hyperparameters)
     # A fault shows now, and what it imports draws no random numbers later, when a run is seeded.
     searcher.make()
-    return KernelTunerStrategy(searcher.name, searcher.make, searcher.hyperparameters, seed)
+    return ExplainingStrategy(searcher.name, searcher.make, searcher.hyperparameters, seed)

@@ -10,10 +10,10 @@ here: they run under the optimizer contract.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from llamea_gpu.contract import Configuration, Optimizer
+from llamea_gpu.contract import Configuration, KernelFacts, Optimizer
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
     KernelScript,
     argument_facts,
@@ -22,39 +22,48 @@ from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
 from llamea_gpu.live.kernel_tuner.runtime import (
     KernelTunerEvaluate,
     KernelTunerSpace,
+    KernelTunerStrategy,
 )
-from llamea_gpu.live.kernel_tuner.tolerant import MESSAGE
-from llamea_gpu.live.searcher import KernelFacts
 from llamea_gpu.searchers.library import LibrarySearcher, require
 from llamea_gpu.spaces.recording import RecordingInfo
 
+MESSAGE = "llamea_gpu_message"  # in a result, beside Kernel Tuner's "__error__"
 _FAILURES = {
     "InvalidConfig": "cannot be launched on this device",
     "CompilationFailedConfig": "does not compile",
     "RuntimeFailedConfig": "fails when it runs",
 }
-Results = Sequence[Mapping[str, Any]]
+
+
+class ExplainingEvaluate(KernelTunerEvaluate):
+    """An evaluate that says why a configuration failed."""
+
+    def failure(self, config: Configuration) -> str | None:
+        """What Kernel Tuner says of a configuration that did not work."""
+        values = self.space.native[self.space.row(config)]
+        for result in reversed(self.func.results):
+            if tuple(result[name] for name in self.space.names) == tuple(values):
+                word = str(result.get("__error__", ""))
+                said = str(result.get(MESSAGE, ""))
+                return ": ".join(filter(None, [_FAILURES.get(word, word), said])) or None
+        return None
+
+
+class ExplainingStrategy(KernelTunerStrategy):
+    """A strategy whose optimizer learns why configurations fail."""
+
+    make_evaluate = ExplainingEvaluate
 
 
 class KernelTunerFramework:
     """Kernel Tuner, for `llamea_gpu.live.searcher`.
 
-    Args:
-        script: what ``tune_kernel`` was called with, where that is known; without it the runner is
-            asked.
-        on_batch: told of all results so far after each batch.
-
-    ``told`` is what the last run was told of its kernel.
+    ``script`` is what ``tune_kernel`` was called with, where that is known; without it the runner
+    is asked.
     """
 
-    def __init__(
-        self,
-        script: KernelScript | None = None,
-        on_batch: Callable[[Results], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, script: KernelScript | None = None) -> None:
         self._script = script
-        self._on_batch = on_batch
-        self.told: KernelFacts | None = None
 
     def facts(self, evaluate: KernelTunerEvaluate, space: KernelTunerSpace) -> KernelFacts:
         """Kernel, arguments and device, from the script or from Kernel Tuner's runner."""
@@ -64,7 +73,7 @@ class KernelTunerFramework:
         version = require("kernel_tuner", "kernel-tuner", "live tuning")
         language = str(kernel.lang)
         problem = script.problem_size() if script else str(getattr(options, "problem_size", ""))
-        self.told = KernelFacts(
+        return KernelFacts(
             info=RecordingInfo(
                 name=script.name if script else str(kernel.kernel_name),
                 kernel=str(kernel.kernel_name),
@@ -77,28 +86,11 @@ class KernelTunerFramework:
             default=self._default(space),
             notes=_notes(script),
         )
-        return self.told
-
-    def failure(self, evaluate: KernelTunerEvaluate, config: Configuration) -> str | None:
-        """What Kernel Tuner says of a configuration that did not work."""
-        space = evaluate.space
-        values = space.native[space.row(config)]
-        for result in reversed(evaluate.func.results):
-            if tuple(result[name] for name in space.names) == tuple(values):
-                word = str(result.get("__error__", ""))
-                said = str(result.get(MESSAGE, ""))
-                return ": ".join(filter(None, [_FAILURES.get(word, word), said])) or None
-        return None
 
     def own_search(self, searcher: LibrarySearcher, evaluate: Any, space: Any) -> Optimizer | None:
         """None: its strategies run under the contract."""
         del searcher, evaluate, space
         return None
-
-    def batch_measured(self, evaluate: KernelTunerEvaluate, space: KernelTunerSpace) -> None:
-        """Pass on what has been measured."""
-        del space
-        self._on_batch(evaluate.func.results)
 
     def _default(self, space: KernelTunerSpace) -> Configuration | None:
         named = self._script.default_configuration if self._script else None

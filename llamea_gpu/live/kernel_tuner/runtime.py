@@ -228,9 +228,12 @@ class KernelTunerStrategy:
 
     ``make`` builds the optimizer from ``hyperparameters``, which ``strategy_options`` may change
     for a run. The seed of a run is ``seed``, else the one that ``tune_kernel`` was given, else a
-    random one; the attribute ``seed`` is that of the latest run. Whatever the optimizer does, the
-    result of tuning is all that was measured.
+    random one; the attributes ``seed`` and ``optimizer`` are those of the latest run. Whatever the
+    optimizer does, the result of tuning is all that was measured.
     """
+
+    make_evaluate = KernelTunerEvaluate
+    optimizer: Any = None
 
     def __init__(
         self,
@@ -272,10 +275,10 @@ class KernelTunerStrategy:
             print(f"{self.name}: seed {self.seed}")
         with self._seeded(self.seed) as rng:
             space = KernelTunerSpace(searchspace, rng)
-            evaluate = KernelTunerEvaluate(func, space)
-            optimizer = self._make(**dict(zip(self._options, settings, strict=True)))
+            evaluate = self.make_evaluate(func, space)
+            self.optimizer = self._make(**dict(zip(self._options, settings, strict=True)))
             try:
-                optimizer(evaluate, space, rng)
+                self.optimizer(evaluate, space, rng)
             except BudgetExhausted:
                 pass
             except Stalled as stalled:

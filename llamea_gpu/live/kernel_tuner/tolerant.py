@@ -9,14 +9,13 @@ What failed while it ran is believed once a configuration that worked before wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernel_tuner import util
 
-from llamea_gpu.live.kernel_tuner.runtime import KernelTunerStrategy
+from llamea_gpu.live.kernel_tuner.facts import MESSAGE, ExplainingStrategy, device_name
 
-MESSAGE = "llamea_gpu_message"  # in a result, beside Kernel Tuner's "__error__"
 _MOST_SHOWN = 300
 _HOPELESS = 20  # failures while running, before anything has worked
 
@@ -24,11 +23,31 @@ _Result = dict[str, Any]
 _Run = Callable[[Sequence[Sequence[Any]], Any], list[_Result | None]]
 
 
-class TolerantStrategy(KernelTunerStrategy):
-    """A strategy that makes Kernel Tuner's runner tolerant before it begins."""
+class TolerantStrategy(ExplainingStrategy):
+    """A strategy that makes Kernel Tuner's runner tolerant before it begins.
+
+    ``on_batch`` is told of all results so far after each ask; ``device`` is the name of the run's.
+    """
+
+    on_batch: Callable[[Sequence[Mapping[str, Any]]], None]
+    device = ""
+
+    def __call__(self, func: Any, searchspace: Any) -> None:
+        """Run on a cost function of Kernel Tuner's."""
+        measure = func.eval_all
+
+        def measured(configs: Any) -> Any:
+            try:
+                return measure(configs)
+            finally:
+                self.on_batch(func.results)
+
+        func.eval_all = measured
+        super().__call__(func, searchspace)
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
         """What ``tune_kernel`` calls; returns its results."""
+        self.device = device_name(runner)
         runner.run = _Tolerant(runner, runner.run)
         return super().tune(searchspace, runner, tuning_options)
 

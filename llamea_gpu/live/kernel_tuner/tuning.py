@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
@@ -52,11 +53,11 @@ def tune_kernel_tuner_script(
     version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
     script = load_kernel_script(path, settings.sizes)
     watch = Watch(progress)
-    run = _Run(script, searcher, watch)
+    run = _Run(script, searcher, settings, watch)
     fault = ""
     with _aside(), _device(settings.backend or script.language, settings.device):
         try:
-            run.tune(settings)
+            run.tune()
         except KeyboardInterrupt:
             fault = "interrupted"
         except Exception as error:
@@ -79,7 +80,7 @@ def tune_kernel_tuner_script(
         searcher=searcher,
         framework=f"kernel_tuner {version}",
         kernel=str(script.arguments["kernel_name"]),
-        device=run.device,
+        device=run.strategy.device,
         seed=settings.seed,
         clock="wall",
         measured=measured,
@@ -87,37 +88,32 @@ def tune_kernel_tuner_script(
         default_ms=times[0] if times and math.isfinite(times[0]) else None,
         elapsed_s=watch.elapsed_s,
         code=params_code(best.configuration),
-        trouble="\n".join(dict.fromkeys(filter(None, [watch.trouble, fault]))),
+        trouble="\n".join(dict.fromkeys(filter(None, [trouble_of(run.strategy.optimizer), fault]))),
     )
 
 
 class _Run:
     """One call of ``tune_kernel``; ``results`` are Kernel Tuner's own, in their order."""
 
-    def __init__(self, script: KernelScript, searcher: str, watch: Watch) -> None:
+    def __init__(
+        self, script: KernelScript, searcher: str, settings: TuneSettings, watch: Watch
+    ) -> None:
         self._script = script
+        self._settings = settings
         self._watch = watch
         self._names = list(script.arguments["tune_params"])
-        self._framework = KernelTunerFramework(script, self._note)
-        self._searcher = load_searcher(searcher, self._framework, {}, watched=True)
+        found = load_searcher(searcher, KernelTunerFramework(script), {})
+        self.strategy = TolerantStrategy(
+            found.name, found.make, found.hyperparameters, settings.seed
+        )
+        self.strategy.on_batch = self._note
         self.results: Sequence[_Result] = ()
 
-    @property
-    def device(self) -> str:
-        """Name of the device, once the run has begun."""
-        return self._framework.told.info.device if self._framework.told else ""
-
-    def tune(self, settings: TuneSettings) -> None:
+    def tune(self) -> None:
         """Run until the searcher or the budget ends."""
         from kernel_tuner import tune_kernel
 
-        searcher = self._searcher
-        strategy = TolerantStrategy(
-            searcher.name,
-            self._watch.making(searcher),
-            searcher.hyperparameters,
-            settings.seed,
-        )
+        settings = self._settings
         budget: dict[str, Any] = {"max_fevals": settings.evaluations}
         if settings.seconds is not None:
             budget["time_limit"] = settings.seconds
@@ -130,7 +126,7 @@ class _Run:
                 "iterations": settings.iterations,
                 "lang": settings.backend or self._script.language,
                 "quiet": True,
-                "strategy": strategy,
+                "strategy": self.strategy,
                 "strategy_options": {k: v for k, v in budget.items() if v is not None},
             }
         )
