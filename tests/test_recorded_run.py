@@ -27,7 +27,7 @@ from llamea_gpu.evolution.settings import EvolutionSettings, read_file, validate
 from llamea_gpu.llm.replay import ReplayClient, load_recording
 from llamea_gpu.programs import Program
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.runner import Runner
 
 RUN = resource_dir("generated_optimizers") / "runs" / "h200-helion"
 SEEDS = range(-5, 0)
@@ -87,8 +87,8 @@ def whole_run(
 ) -> Iterator[Replay]:
     archive = start(tmp_path_factory.mktemp("whole") / "run", settings, problem)
     client = ReplayClient(RUN / "answers.jsonl", strict=True)  # another prompt is an error
-    with Sandbox.open(workers=2) as sandbox:
-        cascade = RecordedCascade(Cascade(problem.tasks, sandbox, archive, settings))
+    with Runner.open(workers=2) as runner:
+        cascade = RecordedCascade(Cascade(problem.tasks, runner, archive, settings))
         ledger = build_ledger(settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts)  # type: ignore[arg-type]
         yield Replay(asyncio.run(evolution.run(problem.seeds)), cascade.found_anew)

@@ -1,6 +1,6 @@
 """The cascade: smoke run, a few spaces, all training spaces, stopping as soon as the rest is waste.
 
-Runs go through the sandbox and are committed to the archive one by one; scores are computed here,
+Runs go through the runner and are committed to the archive one by one; scores are computed here,
 in the host, from the committed traces. It does not select, and knows nothing of models.
 """
 
@@ -18,8 +18,10 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.programs import Program
 from llamea_gpu.prompting import Feedback, SpaceResult, Stage
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.runner import Runner
+from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
+from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Task, Trace, run_seed
 
 _FAULTS = {
@@ -32,7 +34,7 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What the cascade found: a status, the kind of failure (or empty), feedback, behaviour."""
+    """What the cascade says: a status, the kind of failure (or empty), feedback, behaviour."""
 
     status: str
     kind: str
@@ -45,12 +47,13 @@ class Cascade:
     """Evaluates programs on the training tasks of one run."""
 
     def __init__(
-        self, tasks: Sequence[Task], sandbox: Sandbox, archive: Archive, settings: EvolutionSettings
+        self, tasks: Sequence[Task], runner: Runner, archive: Archive, settings: EvolutionSettings
     ) -> None:
         self._tasks = tuple(tasks)
-        self._sandbox = sandbox
+        self._runner = runner
         self._archive = archive
         self._settings = settings
+        self._limits = Limits(cpu_s=settings.cpu_limit_s, memory_bytes=settings.memory_mb << 20)
 
     async def assess(
         self, slot: int, attempt: int, program: Program, population: Population
@@ -69,26 +72,26 @@ class Cascade:
         scores: dict[str, SpaceScore] = {}
         behaviours: dict[str, Behaviour | None] = {}
         for stage, tasks in stages:
-            found = await asyncio.gather(
+            runs = await asyncio.gather(
                 *(
                     self._run(slot, attempt, program, task, 1 if stage == "smoke" else None)
                     for task in tasks
                 )
             )
-            fault = next((t for traces in found for t in traces if t.is_faulty), None)
+            fault = next((t for traces in runs for t in traces if t.is_faulty), None)
             if fault is not None:
                 return _failed(stage, fault)
             if stage == "smoke":
                 continue
-            for task, traces in zip(tasks, found, strict=True):
+            for task, traces in zip(tasks, runs, strict=True):
                 name = task.recording.info.name
                 if name not in scores:
                     scores[name] = await asyncio.to_thread(
                         score_space, task, traces, self._settings.bootstrap
                     )
                     behaviours[name] = await asyncio.to_thread(describe, task, traces)
-            told = await asyncio.to_thread(mechanisms, dict(zip(tasks, found, strict=True)))
-            feedback = replace(self._feedback(stage, scores, population), mechanisms=told)
+            losses = await asyncio.to_thread(mechanisms, dict(zip(tasks, runs, strict=True)))
+            feedback = replace(self._feedback(stage, scores, population), mechanisms=losses)
             if stage == "partial" and slot >= 0:
                 reason = self._out_of_reach(scores, population)
                 if reason:
@@ -110,17 +113,14 @@ class Cascade:
         async def one(repeat: int) -> Trace:
             if repeat in known and known[repeat].batch is not None:  # older runs lack batches
                 return known[repeat]
-            job = Job(
-                program=program,
-                task=task,
-                seed=run_seed(self._settings.seed, name, repeat),
-                limits=Limits(
-                    cpu_s=self._settings.cpu_limit_s,
-                    memory_bytes=self._settings.memory_mb << 20,
-                ),
+            run = self._runner.submit(
+                ProgramSearcher(program.class_name, program),
+                task,
+                run_seed(self._settings.seed, name, repeat),
+                limits=self._limits,
                 charge_cpu=self._settings.charge_cpu,
             )
-            trace: Trace = await asyncio.wrap_future(self._sandbox.submit(job))
+            trace: Trace = await asyncio.wrap_future(run)
             self._archive.record_trace(slot, attempt, name, repeat, trace)
             return trace
 
@@ -172,7 +172,7 @@ class Cascade:
 
 
 def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
-    return tuple(found for found in behaviours.values() if found is not None)
+    return tuple(behaviour for behaviour in behaviours.values() if behaviour is not None)
 
 
 def _failed(stage: Stage, trace: Trace) -> Assessment:

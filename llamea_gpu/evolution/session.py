@@ -1,6 +1,6 @@
 """A session of a run: builds what the loop needs from settings and a run folder, and drives it.
 
-It owns the order of things (lock, archive, sandbox, route, loop, and their closing). What the loop
+It owns the order of things (lock, archive, runner, route, loop, and their closing). What the loop
 decides is not here, nor anything that is shown.
 """
 
@@ -46,7 +46,7 @@ from llamea_gpu.llm import (
 )
 from llamea_gpu.programs import admit
 from llamea_gpu.prompting import PromptContext, SpaceFacts, render
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.spaces.features import compute_features
@@ -231,20 +231,20 @@ def drive(
         if observer:
             expected = estimate(settings, problem)
             observer.notify("started", None, {"ledger": ledger, "estimate": expected})
-        with Sandbox.open(
-            workers=settings.workers,
+        with Runner.open(
+            settings.workers,
             min_level=settings.min_sandbox_level,
             unsafe=settings.unsafe_no_sandbox,
-        ) as sandbox:
+        ) as runner:
             archive.record_event(
                 "session",
-                sandbox_level=sandbox.level,
+                sandbox_level=runner.sandbox.level,
                 version=__version__,
                 settings=settings.model_dump(mode="json"),
             )
             try:
                 return asyncio.run(
-                    _drive(folder, archive, settings, problem, ledger, sandbox, observer)
+                    _drive(folder, archive, settings, problem, ledger, runner, observer)
                 )
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
@@ -256,7 +256,7 @@ async def _drive(
     settings: EvolutionSettings,
     problem: Problem,
     ledger: Ledger,
-    sandbox: Sandbox,
+    runner: Runner,
     observer: Observer | None,
 ) -> Outcome:
     client = build_client(folder, settings)
@@ -267,7 +267,7 @@ async def _drive(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, _cancel_once, loop, task)
     try:
-        cascade = Cascade(problem.tasks, sandbox, archive, settings)
+        cascade = Cascade(problem.tasks, runner, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
         outcome = await evolution.run(problem.seeds, problem.inspirations)
         archive.record_event("stopped", reason=outcome.reason, warnings=list(outcome.warnings))

@@ -47,14 +47,18 @@ class Runner:
         self._pickled: dict[Task, bytes] = {}
 
     @classmethod
-    def open(cls, workers: int | None = None, *, unsafe: bool = False) -> Runner:
+    def open(
+        cls, workers: int | None = None, *, min_level: int = 1, unsafe: bool = False
+    ) -> Runner:
         """A runner with its own sandbox. ``workers`` runs at a time: all cores when None.
+
+        ``min_level`` is the least isolation to accept.
 
         Raises:
             SandboxUnavailableError: no isolation level verifies.
         """
         workers = workers or len(os.sched_getaffinity(0))
-        return cls(Sandbox.open(workers=workers, unsafe=unsafe), workers)
+        return cls(Sandbox.open(workers, min_level, unsafe), workers)
 
     def submit(
         self,

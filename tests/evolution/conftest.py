@@ -14,7 +14,7 @@ from llamea_gpu.evolution.loop import Evolution, Outcome
 from llamea_gpu.evolution.session import Problem, build_ledger, build_problem, start
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, RejectedAnswerError, Usage
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.runner import Runner
 from llamea_gpu.spaces.formats import export_recording
 
 USAGE = Usage(1000, 500)
@@ -48,8 +48,8 @@ class Scripted:
 
 
 @pytest.fixture(scope="session")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox.open(workers=2) as opened:
+def runner() -> Iterator[Runner]:
+    with Runner.open(workers=2) as opened:
         yield opened
 
 
@@ -83,9 +83,9 @@ def settings(spaces_folder: Path) -> EvolutionSettings:
 class Harness:
     """Runs an evolution in this process, with a scripted route and the real sandbox."""
 
-    def __init__(self, folder: Path, sandbox: Sandbox) -> None:
+    def __init__(self, folder: Path, runner: Runner) -> None:
         self.folder = folder
-        self.sandbox = sandbox
+        self.runner = runner
         self.observer: Observer | None = None
         self._problems: dict[tuple[str, ...], Problem] = {}
 
@@ -97,7 +97,7 @@ class Harness:
             self.folder / f"run{len(list(self.folder.iterdir()))}", settings, problem
         )
         ledger = build_ledger(settings)
-        cascade = Cascade(problem.tasks, self.sandbox, archive, settings)
+        cascade = Cascade(problem.tasks, self.runner, archive, settings)
         observer = self.observer
         if observer:
             observer.notify("started", None, {"ledger": ledger})
@@ -108,8 +108,8 @@ class Harness:
 
 
 @pytest.fixture
-def harness(tmp_path: Path, sandbox: Sandbox) -> Harness:
-    return Harness(tmp_path, sandbox)
+def harness(tmp_path: Path, runner: Runner) -> Harness:
+    return Harness(tmp_path, runner)
 
 
 @pytest.fixture

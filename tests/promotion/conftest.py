@@ -83,7 +83,7 @@ def finished_run(
     folder = tmp_path_factory.mktemp("runs") / "small-run"
     problem = build_problem(settings)
     archive = start(folder, settings, problem)
-    cascade = Cascade(problem.tasks, runner.sandbox, archive, settings)
+    cascade = Cascade(problem.tasks, runner, archive, settings)
     ledger = build_ledger(settings)
     evolution = Evolution(settings, archive, Answers(), ledger, cascade, problem.facts, None)
     outcome = asyncio.run(evolution.run(problem.seeds))
