@@ -20,7 +20,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -131,10 +131,10 @@ def load_kernel_script(path: Path, sizes: Mapping[str, Value] | None = None) -> 
         raise RecordingError(f"{with_context} must return a dict, but got {type(arguments)}")
     _check_keys(arguments, with_context)
     checked = {**arguments, "kernel_source": _resolved(arguments["kernel_source"], path.parent)}
-    info = _info(module, path, checked)
-    if sizes:
-        info["name"] = f"{path.stem}-{'x'.join(map(str, sizes.values()))}"
-    return KernelScript(path=path, arguments=checked, **info)
+    found = _described(module, path, checked)
+    if not sizes:
+        return found
+    return replace(found, name=f"{path.stem}-{'x'.join(map(str, sizes.values()))}")
 
 
 def parse_sizes(given: Sequence[str]) -> dict[str, Value]:
@@ -200,7 +200,8 @@ def _check_keys(arguments: Mapping[str, Any], what: str) -> None:
         )
 
 
-def _info(module: ModuleType, path: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _described(module: ModuleType, path: Path, arguments: Mapping[str, Any]) -> KernelScript:
+    """The script, with what its ``INFO`` says."""
     info = getattr(module, "INFO", {})
     if not isinstance(info, dict) or not set(info) <= _INFO_KEYS:
         raise RecordingError(
@@ -214,11 +215,13 @@ def _info(module: ModuleType, path: Path, arguments: Mapping[str, Any]) -> dict[
             f"default_configuration of {path} must give a value to each of {sorted(names)}, but "
             f"is {quoted(default)}"
         )
-    return {
-        "name": str(info.get("name", path.stem)),
-        "default_configuration": default,
-        "note": str(info.get("note", "")),
-    }
+    return KernelScript(
+        path=path,
+        name=str(info.get("name", path.stem)),
+        arguments=arguments,
+        default_configuration=default,
+        note=str(info.get("note", "")),
+    )
 
 
 def _resolved(source: Any, folder: Path) -> Any:
