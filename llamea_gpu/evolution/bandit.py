@@ -123,7 +123,7 @@ def _cost(candidate: Candidate, among: Sequence[Candidate]) -> float:
 
 def _typical_costs(candidates: Sequence[Candidate]) -> dict[str, float]:
     """Mean cost of an answer by model: a dear model is not the operator's doing."""
-    found: dict[str, list[float]] = {}
+    by_model: dict[str, list[float]] = {}
     for candidate in candidates:
-        found.setdefault(candidate.asked_model, []).append(_cost(candidate, candidates))
-    return {model: float(np.mean(costs)) for model, costs in found.items()}
+        by_model.setdefault(candidate.asked_model, []).append(_cost(candidate, candidates))
+    return {model: float(np.mean(costs)) for model, costs in by_model.items()}

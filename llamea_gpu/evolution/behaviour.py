@@ -98,8 +98,8 @@ def distances(behaviours: Sequence[Sequence[Behaviour]]) -> FloatArray:
     """
     n = len(behaviours)
     by_space: dict[tuple[str, tuple[int, ...]], dict[int, Behaviour]] = {}
-    for index, found in enumerate(behaviours):
-        for behaviour in found:
+    for index, own in enumerate(behaviours):
+        for behaviour in own:
             key = behaviour.space, behaviour.cardinalities
             by_space.setdefault(key, {})[index] = behaviour
     total, common = np.zeros((n, n)), np.zeros((n, n))
@@ -114,7 +114,7 @@ def distances(behaviours: Sequence[Sequence[Behaviour]]) -> FloatArray:
 
 def novelty(behaviours: Mapping[int, Sequence[Behaviour]]) -> dict[int, float]:
     """By slot: the distance to the nearest earlier slot that has a behaviour; 1 for the first."""
-    slots = sorted(slot for slot, found in behaviours.items() if found)
+    slots = sorted(slot for slot, own in behaviours.items() if own)
     distance = distances([behaviours[slot] for slot in slots])
     return {slot: float(distance[i, :i].min(initial=1.0)) for i, slot in enumerate(slots)}
 

@@ -53,11 +53,11 @@ def expand_inspirations(specs: Sequence[str]) -> tuple[str, ...]:
         ArchiveError: a run cannot be read.
         SettingsError: a run has nothing that was fully scored.
     """
-    found: list[str] = []
+    expanded: list[str] = []
     for spec in specs:
         folder = Path(spec)
         if spec == "shipped":
-            found += generated()
+            expanded += generated()
         elif (folder / FILE_NAME).is_file():
             population, _ = _read_run(folder)
             best = population.written().elite(BEST_OF_RUN)
@@ -65,12 +65,12 @@ def expand_inspirations(specs: Sequence[str]) -> tuple[str, ...]:
                 raise SettingsError(
                     f"a run inspires by its scored candidates, but {folder} has none: name another"
                 )
-            found += [f"{folder.absolute()}#{candidate.slot}" for candidate in best]
+            expanded += [f"{folder.absolute()}#{candidate.slot}" for candidate in best]
         elif folder.is_dir():
             raise SettingsError(f"an inspiration's folder must hold a run, but {folder} holds none")
         else:
-            found.append(spec)
-    return tuple(dict.fromkeys(found))
+            expanded.append(spec)
+    return tuple(dict.fromkeys(expanded))
 
 
 def load_inspiration(spec: str) -> Inspiration:
@@ -115,8 +115,8 @@ def recorded_provenance(facts: Mapping[str, str]) -> list[dict[str, str]]:
         ArchiveError: that is not what this program writes.
     """
     try:
-        found = json.loads(facts.get("inspirations", "[]"))
-        return [{str(key): str(value) for key, value in item.items()} for item in found]
+        entries = json.loads(facts.get("inspirations", "[]"))
+        return [{str(key): str(value) for key, value in item.items()} for item in entries]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveError(
             f"an archive must hold its inspirations as a list of objects, but: {error}: "
@@ -126,11 +126,11 @@ def recorded_provenance(facts: Mapping[str, str]) -> list[dict[str, str]]:
 
 def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
     population, facts = _read_run(folder)
-    found = population.find(slot)
-    if found is None or found.program is None:
+    chosen = population.find(slot)
+    if chosen is None or chosen.program is None:
         raise ArchiveError(f"an inspiration must be a candidate with a program, but {spec} is none")
     try:
-        admitted = admit(found.program.source)  # the archive may come from elsewhere
+        admitted = admit(chosen.program.source)  # the archive may come from elsewhere
     except AnswerError as error:
         raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
     provenance = {
@@ -138,10 +138,10 @@ def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
         "origin": "run",
         "digest": admitted.digest,
         "licence": "a model's answer",
-        "model": found.model,
+        "model": chosen.model,
         "run_created": facts.get("created", ""),
         "run_problem": facts.get("problem", ""),
-        "p_there": "" if found.p is None else f"{found.p:.4f}",
+        "p_there": "" if chosen.p is None else f"{chosen.p:.4f}",
     }
     return Inspiration(Path(spec).name, admitted, provenance)
 

@@ -196,21 +196,21 @@ class Evolution:
         if slot in recorded:
             self._settle(recorded[slot], known=True)
             return
-        found = await self._cascade.assess(slot, 0, program, self._population)
+        assessment = await self._cascade.assess(slot, 0, program, self._population)
         candidate = Candidate(
             slot=slot,
             generation=-1,
             operator=name,
             parents=(),
-            status=found.status,
-            kind=found.kind,
-            message=found.message,
+            status=assessment.status,
+            kind=assessment.kind,
+            message=assessment.message,
             attempts=0,
             model="",
             program=program,
-            feedback=found.feedback,
+            feedback=assessment.feedback,
             inspiration=inspiration,
-            behaviour=found.behaviour,
+            behaviour=assessment.behaviour,
         )
         self._settle(candidate, known=False)
 
@@ -225,24 +225,24 @@ class Evolution:
             except TransportError as error:
                 return self._settled(plan, Refused(LOST, str(error), ""), calls)
             calls.append(call)
-            found = await self._try(plan, attempt, operator, call, population)
-            if isinstance(found, Accepted):
-                return self._settled(plan, found, calls)
-            refused = found
+            result = await self._try(plan, attempt, operator, call, population)
+            if isinstance(result, Accepted):
+                return self._settled(plan, result, calls)
+            refused = result
         if refused is None:  # max_repairs is at least 0, so one attempt was made
             raise AssertionError("a slot without an attempt")
         return self._settled(plan, refused, calls)
 
-    def _settled(self, plan: Plan, found: Accepted | Refused, calls: Sequence[Call]) -> Candidate:
+    def _settled(self, plan: Plan, result: Accepted | Refused, calls: Sequence[Call]) -> Candidate:
         """The candidate that the slot ends as."""
         answers = [call.answer for call in calls if call.answer is not None]
         prices = [self._caller.usd(call) for call in calls]
         known = [usd for usd in prices if usd is not None]
-        assessment = found.assessment
+        assessment = result.assessment
         ended = (
-            (FAILED, found.kind, found.message)
-            if isinstance(found, Refused)
-            else (found.assessment.status, found.assessment.kind, found.assessment.message)
+            (FAILED, result.kind, result.message)
+            if isinstance(result, Refused)
+            else (result.assessment.status, result.assessment.kind, result.assessment.message)
         )
         return Candidate(
             slot=plan.slot,
@@ -254,7 +254,7 @@ class Evolution:
             message=ended[2],
             attempts=len(calls),
             model=answers[-1].model if answers else "",
-            program=found.program,
+            program=result.program,
             feedback=assessment.feedback if assessment else None,
             asked_model=plan.model,
             tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
@@ -286,10 +286,10 @@ class Evolution:
                 program,
             )
         self._observer.notify("evaluating", plan.slot, {"program": program})
-        found = await self._cascade.assess(plan.slot, attempt, program, population)
-        if found.status == FAILED:
-            return Refused(found.kind, found.message, text, program, found)
-        return Accepted(program, found)
+        assessment = await self._cascade.assess(plan.slot, attempt, program, population)
+        if assessment.status == FAILED:
+            return Refused(assessment.kind, assessment.message, text, program, assessment)
+        return Accepted(program, assessment)
 
 
 def _unreached_message(lost: Sequence[Candidate]) -> str:

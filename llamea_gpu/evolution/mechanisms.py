@@ -62,9 +62,9 @@ class Finding:
 def mechanisms(runs: Mapping[Task, Sequence[Trace]]) -> tuple[str, ...]:
     """Sentences about one searcher's ``runs`` on its tasks, the most costly first."""
     observed = [_Observed(task, tuple(traces)) for task, traces in runs.items() if traces]
-    found = [finding for here in observed for look in _LOOKS if (finding := look(here))]
+    all_findings = [finding for here in observed for look in _LOOKS if (finding := look(here))]
     by_pattern: dict[str, list[Finding]] = {}
-    for finding in found:
+    for finding in all_findings:
         by_pattern.setdefault(finding.pattern, []).append(finding)
     sentences = [_sentence(findings, len(observed)) for findings in by_pattern.values()]
     ranked = sorted(sentences, key=lambda item: -round(item[0], 3))

@@ -69,8 +69,8 @@ def _draw_operator(
     if settings.operator_choice == "bandit":
         if len(pool.members) < 2 and len(weights) > 1:
             weights.pop("crossover", None)
-        found = draw_operator(weights, population, settings, rng)
-        return next(name for name in OPERATORS if name == found)
+        drawn = draw_operator(weights, population, settings, rng)
+        return next(name for name in OPERATORS if name == drawn)
     names = [name for name in OPERATORS if name in settings.operators]
     shares = np.array([settings.operators[name] for name in names])
     return names[rng.choice(len(names), p=shares / shares.sum())]

@@ -119,7 +119,7 @@ def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
         spaces=problem.facts, cpu_limit_s=settings.cpu_limit_s, guidance=settings.guidance
     )
     prompt = sum(map(len, render("new", context)))
-    found = [
+    estimates = [
         build_ledger(settings).estimate(
             n_requests=settings.candidates,
             prompt_chars=prompt + TYPICAL_PARENT_CHARS,
@@ -128,8 +128,8 @@ def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
         )
         for model in settings.models
     ]
-    unpriced = next((e for e in found if e.usd is None), None)
-    return unpriced or max(found, key=lambda e: e.usd or 0)
+    unpriced = next((e for e in estimates if e.usd is None), None)
+    return unpriced or max(estimates, key=lambda e: e.usd or 0)
 
 
 def build_ledger(settings: EvolutionSettings) -> Ledger:

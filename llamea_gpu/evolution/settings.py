@@ -197,17 +197,17 @@ def read_file(file: Path) -> dict[str, Any]:
 
 def with_absolute_paths(fields: dict[str, Any], base: Path) -> dict[str, Any]:
     """``fields`` with relative paths taken from ``base``: a run may go on from elsewhere."""
-    found = dict(fields)
+    resolved = dict(fields)
     for name in PATHS:
-        if isinstance(found.get(name), str) and found[name]:
-            found[name] = str((base / found[name]).absolute())
-    folders = found.get("spaces_path")
+        if isinstance(resolved.get(name), str) and resolved[name]:
+            resolved[name] = str((base / resolved[name]).absolute())
+    folders = resolved.get("spaces_path")
     if isinstance(folders, (list, tuple)):
-        found["spaces_path"] = [str((base / str(folder)).absolute()) for folder in folders]
-    brought = found.get("inspirations")
+        resolved["spaces_path"] = [str((base / str(folder)).absolute()) for folder in folders]
+    brought = resolved.get("inspirations")
     if isinstance(brought, (list, tuple)):
-        found["inspirations"] = [_absolute_inspiration(str(spec), base) for spec in brought]
-    return found
+        resolved["inspirations"] = [_absolute_inspiration(str(spec), base) for spec in brought]
+    return resolved
 
 
 def _absolute_inspiration(spec: str, base: Path) -> str:

@@ -55,12 +55,12 @@ def contract(source: str, class_name: str) -> Check:
     """The text passes admission, and is found without naming its class, as shipped ones are."""
     name, wanted = "contract", "admitted"
     try:
-        found = admit(source).class_name
+        run_as = admit(source).class_name
     except AnswerError as error:
         return Check(name, "refused", wanted, False, str(error))
-    if found != class_name:
-        sentence = f"The optimizer must be {class_name}, but {found} is what the file is run as."
-        return Check(name, found, wanted, False, sentence)
+    if run_as != class_name:
+        sentence = f"The optimizer must be {class_name}, but {run_as} is what the file is run as."
+        return Check(name, run_as, wanted, False, sentence)
     return Check(name, "admitted", wanted, True, "It keeps the rules of the contract.")
 
 
@@ -70,8 +70,8 @@ def clean_runs(traces: Sequence[Trace]) -> Check:
     measured = f"{len(failed)} of {len(traces)} runs failed"
     if not failed and traces:
         return Check("runs", measured, "0", True, "Every sandboxed run ended in order.")
-    said = next((trace.error for trace in failed if trace.error), "") or ""
-    last = said.strip().splitlines()[-1:] or ["no message"]
+    complaint = next((trace.error for trace in failed if trace.error), "") or ""
+    last = complaint.strip().splitlines()[-1:] or ["no message"]
     outcomes = ", ".join(sorted({trace.outcome for trace in failed})) or "no run"
     return Check("runs", measured, "0", False, f"Runs ended as {outcomes}: {last[0]:.200}")
 
@@ -100,17 +100,17 @@ def determinism(
     workers: Sequence[int] = _WORKERS,
 ) -> Check:
     """The same seed gives the same trace in sandboxes of their own, of one and of two workers."""
-    found = []
+    runs_by_workers = []
     for count in workers:
         with Runner.open(workers=count, unsafe=unsafe) as runner:
             runs = [
                 runner.submit(searcher, task, run_seed(_DETERMINISM_SEED, task.name, 0))
                 for task in tasks
             ]
-            found.append([run.result() for run in runs])
+            runs_by_workers.append([run.result() for run in runs])
     others = [
         task.name
-        for task, *traces in zip(tasks, *found, strict=True)
+        for task, *traces in zip(tasks, *runs_by_workers, strict=True)
         if any(not _same(traces[0], other) for other in traces[1:])
     ]
     measured = f"{len(others)} of {len(tasks)} spaces differ"

@@ -73,19 +73,20 @@ class Incumbents:
 
         Kept in ``folder`` and beside it.
         """
-        found: list[BenchResults] = []
+        benches: list[BenchResults] = []
         for number, (group, chosen) in enumerate(self._groups(tasks)):
             where = folder.with_name(f"{folder.name}{'-helion' if number else ''}")
             searchers = [candidate, *group]
             plan = make_plan(searchers, chosen, self._repeats, self._settings)
             known = self._known(plan)
-            if found:  # its runs on some of these spaces
-                known |= {key: found[0].runs[key] for key in plan.runs() if key in found[0].runs}
+            if benches:  # its runs on some of these spaces
+                before = benches[0].runs
+                known |= {key: before[key] for key in plan.runs() if key in before}
             if known:
                 BenchResults(plan, known).save(where)
-            found.append(run_bench(plan, searchers, chosen, runner, folder=where))
-        self._keep(found)
-        return found
+            benches.append(run_bench(plan, searchers, chosen, runner, folder=where))
+        self._keep(benches)
+        return benches
 
     def _groups(self, tasks: Sequence[Task]) -> list[tuple[list[Searcher], list[Task]]]:
         """Incumbents, and the tasks on which they are met; the first group has all tasks."""
@@ -110,14 +111,14 @@ class Incumbents:
             self._runs |= {key: run for key, run in results.runs.items() if key.searcher in ours}
 
     def _resolved(self, specs: Sequence[str]) -> list[Searcher]:
-        found = []
+        searchers = []
         for spec in specs:
             try:
-                found.append(resolve(spec))
+                searchers.append(resolve(spec))
             except SearcherError as error:
                 name = f"incumbent {spec}"
                 self._problems.append(Check(name, "missing", "installed", False, str(error)))
-        return found
+        return searchers
 
 
 def _same_runs(plan: Plan, baseline: BenchResults) -> dict[RunKey, Trace]:

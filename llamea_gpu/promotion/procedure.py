@@ -174,13 +174,13 @@ def _chosen(
     """The candidate that was named, or the best of those that may still look."""
     scored = [c for c in population.written().scored() if c.program is not None]
     if settings.slot is not None:
-        found = [candidate for candidate in scored if candidate.slot == settings.slot]
-        if not found:
+        matching = [candidate for candidate in scored if candidate.slot == settings.slot]
+        if not matching:
             raise ArchiveError(
                 f"a candidate to promote must be fully scored, but slot {settings.slot} is not: "
                 f"'llamea-gpu runs show' lists those that are"
             )
-        return found
+        return matching
     looked = _looked(archive, validation)
     fresh = [c for c in scored if c.program is not None and _digest(c.program) not in looked]
     if not fresh:
@@ -274,7 +274,7 @@ class Promotion:
         return [
             gate.free_name(searcher.name, self._into),
             gate.contract(searcher.program.source, searcher.program.class_name),
-            gate.clean_runs([trace for found in traces.values() for trace in found]),
+            gate.clean_runs([trace for runs in traces.values() for trace in runs]),
             gate.own_cpu(self._training, traces),
             gate.determinism(searcher, self._training, unsafe),
             gate.exportable(searcher),
@@ -330,7 +330,7 @@ class Promotion:
         again = {
             check.name: check
             for check in (
-                gate.clean_runs([trace for found in traces.values() for trace in found]),
+                gate.clean_runs([trace for runs in traces.values() for trace in runs]),
                 gate.own_cpu(tasks, traces),
             )
         }
@@ -395,8 +395,8 @@ class Promotion:
         clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
         charge = ["--charge-cpu"] if self._charge_cpu else []
-        found = [name, *dict.fromkeys(rest), *spaces, *options, *clock, *charge]
-        words = ["llamea-gpu", "bench", *found]
+        arguments = [name, *dict.fromkeys(rest), *spaces, *options, *clock, *charge]
+        words = ["llamea-gpu", "bench", *arguments]
         return shlex.join(words)
 
     def _named_spaces(self) -> list[str]:

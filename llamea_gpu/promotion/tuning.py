@@ -100,7 +100,7 @@ def tune(
     results = run_bench(plan, finalists, tasks, runner)
     assert results.analysis is not None
     standings = {standing.searcher: standing for standing in results.analysis.standings}
-    found = Tuning(
+    outcome = Tuning(
         settings=defaults,
         default=standings[DEFAULT],
         tuned=standings.get(TUNED),
@@ -109,7 +109,7 @@ def tune(
         runs=spent + plan.size,
         results=results,
     )
-    return replace(found, settings=best) if found.is_tuned else found
+    return replace(outcome, settings=best) if outcome.is_tuned else outcome
 
 
 class _Race:
@@ -159,8 +159,8 @@ class _Race:
                         searcher, task, seed, limits=self._limits, charge_cpu=self._charge_cpu
                     )
                     pending.append((traces[number][place], run))
-        for found, run in pending:
-            found.append(run.result())
+        for own, run in pending:
+            own.append(run.result())
         self.runs += len(pending)
 
     def _p(self, traces: Sequence[Sequence[Trace]]) -> float:
