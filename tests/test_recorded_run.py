@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import llamea
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.evolution.candidate import Candidate
@@ -131,12 +130,8 @@ def test_a_bred_program_scores_what_was_recorded(whole_run: Replay, recorded) ->
 
 
 def test_the_command_replays_seed_programs_and_the_first_answer(recorded, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "llamea_gpu", "evolve", "-o", str(tmp_path / "run"), "--plain"]
-    command += ["--config", str(RUN / "evolve.toml"), "--set", "replay_strict=true"]
-    done = subprocess.run(
-        [*command, "--candidates", "1"], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    settings = ("--config", RUN / "evolve.toml", "--set", "replay_strict=true")
+    llamea("evolve", "-o", tmp_path / "run", "--plain", *settings, "--candidates", "1")
     archive = Archive.open(tmp_path / "run", read_only=True)
     found = {slot: Candidate.from_document(d) for slot, d in archive.candidates().items()}
     archive.close()

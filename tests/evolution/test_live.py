@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
+from support.command_line import COMMAND, llamea
 from support.programs import answer, climber_program
 
 from llamea_gpu.archive import Archive
@@ -52,7 +52,7 @@ def test_control_c_keeps_everything_and_says_how_to_go_on(
     spaces_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "llamea_gpu", "evolve", "-o", str(folder), "--plain"]
+    command = [*COMMAND, "evolve", "-o", str(folder), "--plain"]
     command += ["--route", "batch", "--space", "small0", "--spaces-path", str(spaces_folder)]
     command += ["--set", "repeats=2", "--set", 'seed_programs=["random_search"]']
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -73,14 +73,13 @@ def test_control_c_keeps_everything_and_says_how_to_go_on(
 
 def test_flags_of_the_search_reach_the_run(spaces_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(climber_program(3))
-    command = [sys.executable, "-m", "llamea_gpu", "evolve", "-o", "run", "--plain"]
+    command = ["evolve", "-o", "run", "--plain"]
     command += ["--route", "batch", "--space", "small0", "--spaces-path", str(spaces_folder)]
     command += ["--model", "one", "--model", "two", "--control", "best-of-n", "--seed", "3"]
     command += ["--inspire", "mine.py", "--inspire", "simulated_annealing", "--max-wall-s", "0.2"]
     command += ["--set", "repeats=2"]
     command += ["--set", 'seed_programs=["random_search"]']
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    llamea(*command, cwd=tmp_path)
     with closing(Archive.open(tmp_path / "run", read_only=True)) as archive:
         settings = recorded_settings(archive.facts["settings"])
         prompts = [call.request.messages[-1].content for call in archive.calls()]

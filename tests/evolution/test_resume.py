@@ -11,13 +11,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.command_line import COMMAND, Done, llamea
 from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
 from support.recordings import small_recording
@@ -26,8 +26,6 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.llm import BatchExchange
 from llamea_gpu.spaces.formats import export_recording
-
-RUNS, KILLS = 10, 5
 
 ANSWERS = {
     "1-0000-0": answer(climber_program(2)),
@@ -102,8 +100,12 @@ class Answerer:
         return collections.Counter(line["custom_id"] for line in lines)
 
 
+def evolve(folder: Path, *arguments: str, status: int = 0) -> Done:
+    return llamea("evolve", "-o", folder, "--plain", *arguments, status=status)
+
+
 def command(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "llamea_gpu", "evolve", "-o", str(folder), "--plain", *arguments]
+    return [*COMMAND, "evolve", "-o", str(folder), "--plain", *arguments]
 
 
 def start_or_resume(folder: Path, config: Path) -> list[str]:
@@ -128,36 +130,44 @@ def uninterrupted(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
         return folder, time.monotonic() - started
 
 
-def kill_and_continue(folder: Path, config: Path, duration: float, seed: int) -> Answerer:
-    rng = random.Random(seed)
+def kill_and_continue(folder: Path, config: Path, moments_s: list[float]) -> Answerer:
     with Answerer(folder) as answerer:
-        for _ in range(KILLS):
+        for moment_s in moments_s:
             process = subprocess.Popen(
                 command(folder, *start_or_resume(folder, config)),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            time.sleep(rng.uniform(0, duration))
+            time.sleep(moment_s)
             process.send_signal(signal.SIGKILL)
             process.wait()
         complete(folder, *start_or_resume(folder, config))
     return answerer
 
 
-def test_fifty_kills(config: Path, uninterrupted: tuple[Path, float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runs", "kills"),
+    [pytest.param(2, 4, id="eight"), pytest.param(10, 5, id="fifty", marks=pytest.mark.slow)],
+)
+def test_kills_at_any_moment(
+    config: Path, uninterrupted: tuple[Path, float], tmp_path: Path, runs: int, kills: int
+) -> None:
     reference, duration = uninterrupted
     expected = essence(reference)
     assert [len(expected[table]) for table in ("calls", "candidates")] == [9, 8]
     models = {json.loads(row[5]) for row in expected["calls"]}
     assert models == {"canned", "second"}
-    folders = [tmp_path / f"run{number}" for number in range(RUNS)]
+    rng = random.Random(0)
+    moments_s = [duration * (n + rng.random()) / (runs * kills) for n in range(runs * kills)]
+    rng.shuffle(moments_s)
+    folders = [tmp_path / f"run{number}" for number in range(runs)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = [
-            pool.submit(kill_and_continue, folder, config, duration, seed)
-            for seed, folder in enumerate(folders)
+            pool.submit(kill_and_continue, folder, config, moments_s[number::runs])
+            for number, folder in enumerate(folders)
         ]
-        answerers = [job.result() for job in jobs]
+    answerers = [job.result() for job in jobs]
     for folder, answerer in zip(folders, answerers, strict=True):
         found = essence(folder)
         for table, rows in expected.items():
@@ -170,12 +180,8 @@ def test_a_replay_of_the_recorded_run_gives_its_archive(
 ) -> None:
     reference, _ = uninterrupted
     recording = tmp_path / "answers.jsonl"
-    subprocess.run(
-        [sys.executable, "-m", "llamea_gpu", "runs", "record", reference, "-o", recording],
-        check=True,
-        capture_output=True,
-    )
-    complete(
+    runs("record", reference, "-o", recording)
+    evolve(
         *(tmp_path / "run", "--config", str(config)),
         *("--route", "replay", "--replay", str(recording)),
     )
@@ -187,13 +193,10 @@ def test_a_finished_run_can_be_extended(uninterrupted: tuple[Path, float], tmp_p
     longer = tmp_path / "run"
     shutil.copytree(reference, longer)
     with Answerer(longer) as answerer:
-        complete(longer, "--resume", "--candidates", "8")
+        evolve(longer, "--resume", "--candidates", "8")
     assert len(essence(longer)["candidates"]) == 10
     assert set(answerer.requests().values()) == {1}
-    refused = subprocess.run(
-        command(reference, "--resume", "--repeats", "9"), capture_output=True, text=True
-    )
-    assert refused.returncode == 2
+    refused = evolve(reference, "--resume", "--repeats", "9", status=2)
     assert "repeats" in refused.stderr
 
 
@@ -206,21 +209,14 @@ def test_a_run_goes_on_only_with_the_recordings_it_began_with(
     for number in range(3):
         recording = small_recording(f"small{number}", seed=number + 50)
         export_recording(recording, other / f"small{number}.parquet", "native")
-    refused = subprocess.run(
-        [*command(reference, "--resume", "--candidates", "9"), "--spaces-path", str(other)],
-        capture_output=True,
-        text=True,
-    )
-    assert refused.returncode == 2
+    arguments = ("--resume", "--candidates", "9", "--spaces-path", str(other))
+    refused = evolve(reference, *arguments, status=2)
     assert "began with" in refused.stderr.replace("\n", " ")
 
 
 def test_a_mistake_in_the_settings_leaves_no_run_behind(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    refused = subprocess.run(
-        command(folder, "--config", str(config), "--space", "smal0"), capture_output=True, text=True
-    )
-    assert refused.returncode == 2
+    refused = evolve(folder, "--config", str(config), "--space", "smal0", status=2)
     assert "small0" in refused.stderr
     assert not folder.exists()
 
@@ -228,11 +224,7 @@ def test_a_mistake_in_the_settings_leaves_no_run_behind(config: Path, tmp_path: 
 def test_an_estimate_never_starts_or_continues(uninterrupted: tuple[Path, float]) -> None:
     reference, _ = uninterrupted
     before = (reference / "archive.sqlite").read_bytes()
-    done = subprocess.run(
-        command(reference, "--resume", "--candidates", "9", "--estimate"),
-        capture_output=True,
-        text=True,
-    )
+    done = evolve(reference, "--resume", "--candidates", "9", "--estimate")
     assert "at most 9 requests" in done.stdout
     assert (reference / "archive.sqlite").read_bytes() == before
 
@@ -256,16 +248,12 @@ def test_two_processes_on_one_run_are_refused(
     reference, _ = uninterrupted
     with (reference / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        refused = subprocess.run(command(reference, "--resume"), capture_output=True, text=True)
-    assert refused.returncode == 2
+        refused = evolve(reference, "--resume", status=2)
     assert "one process at a time" in refused.stderr
 
 
-def runs(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "llamea_gpu", "runs", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+def runs(*arguments: object, status: int | tuple[int, ...] = 0) -> Done:
+    return llamea("runs", *arguments, status=status)
 
 
 def test_runs_are_listed_and_shown(uninterrupted: tuple[Path, float]) -> None:
@@ -315,9 +303,7 @@ def test_a_damaged_archive_is_one_message_or_harmless(
     with closing(sqlite3.connect(tmp_path / "archive.sqlite")) as db:
         db.execute(damage)
         db.commit()
-    command = [sys.executable, "-m", "llamea_gpu", "runs", "show", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode in (0, 2)
+    done = runs("show", tmp_path, status=(0, 2))
     assert "Traceback" not in done.stderr
 
 
