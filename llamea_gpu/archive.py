@@ -5,19 +5,23 @@ before it is scored, a candidate when its slot is settled. A row is never change
 crash leaves behind is a prefix of the run, and resuming is replaying against it.
 
 It does not decide anything: what to ask, evaluate or keep is the evolution's business. A run folder
-may come from elsewhere: everything in it is read as numbers, text and JSON, never unpickled.
+may come from elsewhere: a file is opened only if it holds this module's tables and nothing else (a
+view or trigger in it would run), with values of their types and of bounded size; what it holds is
+read as numbers, text and JSON, never unpickled.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +32,9 @@ from llamea_gpu.tasks import Trace
 SCHEMA_VERSION = 1
 FILE_NAME = "archive.sqlite"
 MAX_TRACE_BYTES = 64 << 20  # a compressed trace from elsewhere must not unpack without bound
+MAX_ARCHIVE_BYTES = 8 << 30
+# Of one row, text or blob. A trace of 64 MiB that does not compress at all fits.
+_MAX_ROW_BYTES = 2 * MAX_TRACE_BYTES
 
 _SCHEMA = """
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -124,7 +131,8 @@ class Archive:
         path = folder / FILE_NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            connection = _connect(path)
+            connection = _connect(path, "rwc")
+            _prepare_to_write(connection)
             empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except (sqlite3.Error, OSError) as error:
             raise ArchiveError(
@@ -153,25 +161,21 @@ class Archive:
         path = folder / FILE_NAME
         if not path.is_file():
             raise ArchiveError(f"a run folder holds {FILE_NAME}, but {folder} does not: check -o")
-        try:
-            connection = _connect(path, read_only=read_only)
-            made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            facts = dict(connection.execute("SELECT key, value FROM facts")) if made else {}
-        except sqlite3.DatabaseError as error:
-            raise ArchiveError(
-                f"{path} must be an archive of this program, but SQLite says {error}: "
-                f"restore it from a copy, or start a new run"
-            ) from error
-        if not facts:
-            connection.close()
-            raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
-        version = facts.get("schema_version")
-        if version != str(SCHEMA_VERSION):
-            connection.close()
-            raise ArchiveError(
-                f"{path} must have schema version {SCHEMA_VERSION}, but has {version!r}: "
-                f"open it with the version of llamea-gpu that wrote it"
-            )
+        if path.stat().st_size > MAX_ARCHIVE_BYTES:
+            raise ArchiveError(f"an archive has at most {MAX_ARCHIVE_BYTES} bytes, but {path} more")
+        with ExitStack() as stack:
+            try:
+                connection = _connect(path, "ro" if read_only else "rw")
+                stack.callback(connection.close)
+                _check_contents(connection, path)
+                if not read_only:
+                    _prepare_to_write(connection)
+            except sqlite3.DatabaseError as error:
+                raise ArchiveError(
+                    f"{path} must be an archive of this program, but SQLite says {error}: "
+                    f"restore it from a copy, or start a new run"
+                ) from error
+            stack.pop_all()
         return cls(connection, path)
 
     def close(self) -> None:
@@ -285,7 +289,7 @@ class Archive:
         """Settled candidates' documents by slot (seed programs have negative slots)."""
         with _foreign(self.path):
             rows = self._db.execute("SELECT slot, document FROM candidates ORDER BY slot")
-            return {slot: json.loads(document) for slot, document in rows}
+            return {slot: _object(document) for slot, document in rows}
 
     def record_event(self, kind: str, slot: int | None = None, **detail: object) -> None:
         """Append to the run's diary."""
@@ -297,7 +301,7 @@ class Archive:
         """The run's diary, oldest first."""
         with _foreign(self.path):
             rows = self._db.execute("SELECT at, kind, slot, detail FROM events ORDER BY number")
-            return [Event(at, kind, slot, json.loads(detail)) for at, kind, slot, detail in rows]
+            return [Event(at, kind, slot, _object(detail)) for at, kind, slot, detail in rows]
 
     # looks at validation spaces
 
@@ -332,18 +336,107 @@ class Archive:
             return [Look(*row) for row in rows]
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection that runs nothing the file brings along and reads no value of any size."""
     # Without a log beside it nobody is writing, and SQLite need not make files to read it.
-    settled = read_only and not path.with_name(f"{path.name}-wal").exists()
-    mode = ("mode=ro&immutable=1" if settled else "mode=ro") if read_only else "mode=rwc"
+    if mode == "ro" and not path.with_name(f"{path.name}-wal").exists():
+        mode = "ro&immutable=1"
     # isolation_level=None: transactions are ours alone, begun and ended in _transaction.
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
     connection.isolation_level = None
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     return connection
+
+
+def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what has other tables, columns or types than an archive, or another version.
+
+    Raises:
+        ArchiveError: it does, or holds nothing.
+        sqlite3.DatabaseError: it is damaged.
+    """
+    with closing(sqlite3.connect(":memory:")) as pattern:
+        pattern.executescript(f"{_SCHEMA};{_LOOKS}")
+        wanted = _definitions(pattern)
+        columns = {
+            name: pattern.execute(f"PRAGMA table_info({name})").fetchall()
+            for kind, name, *_ in wanted
+            if kind == "table"
+        }
+    found = _definitions(connection)
+    if not found:
+        raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
+    strange = sorted(f"{kind} {name}" for kind, name, *_ in found - wanted)
+    missing = sorted(name for kind, name, *_ in wanted - found if "looks" not in name)
+    if ("table", "facts") in {(kind, name) for kind, name, *_ in found & wanted}:
+        _check_version(connection, path)
+    if strange or missing:
+        problem = "; ".join(
+            f"{what} {', '.join(names[:3])[:200]}"
+            for what, names in (("it also has", strange), ("it lacks", missing))
+            if names
+        )
+        raise ArchiveError(
+            f"{path} must have the tables of an archive and nothing else, but {problem}: it is "
+            f"damaged or foreign, get it again"
+        )
+    present = {name for kind, name, *_ in found if kind == "table"}
+    for table in present:
+        _check_types(connection, path, table, columns[table])
+
+
+_Definitions = set[tuple[str, str, str, str]]
+
+
+def _definitions(connection: sqlite3.Connection) -> _Definitions:
+    """Type, name, table and SQL of all that the file defines; white space in the SQL is no matter.
+
+    One definition too many is enough to refuse a file: a few more than an archive has are read.
+    """
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 64")
+    return {
+        (str(kind), str(name), str(table), " ".join(str(sql or "").split()))
+        for kind, name, table, sql in rows
+    }
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    row = connection.execute("SELECT value FROM facts WHERE key = 'schema_version'").fetchone()
+    version = row[0] if row else None
+    if version is None:
+        raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
+    if version != str(SCHEMA_VERSION):
+        raise ArchiveError(
+            f"{path} must have schema version {SCHEMA_VERSION}, but has {str(version)[:40]!r}: "
+            f"open it with the version of llamea-gpu that wrote it"
+        )
+
+
+def _check_types(
+    connection: sqlite3.Connection, path: Path, table: str, columns: Sequence[tuple[Any, ...]]
+) -> None:
+    """SQLite keeps a value of any type in any column: look whether all are of the declared one."""
+    wrong = []
+    for _, name, declared, required, *_ in columns:
+        types = [declared.lower()] if required else [declared.lower(), "null"]
+        wrong.append(f"typeof({name}) NOT IN ({', '.join(map(repr, types))})")
+    query = f"SELECT 1 FROM {table} WHERE {' OR '.join(wrong)} LIMIT 1"  # noqa: S608 - own names
+    if connection.execute(query).fetchone():
+        kinds = ", ".join(f"{name} {declared}" for _, name, declared, *_ in columns)
+        raise ArchiveError(
+            f"every row of {table} in {path} must hold ({kinds}), but one does not: it is damaged "
+            f"or foreign, get it again"
+        )
 
 
 @contextmanager
@@ -351,7 +444,10 @@ def _foreign(path: Path) -> Iterator[None]:
     """Turn whatever a damaged or foreign archive makes reading stumble over into one error."""
     try:
         yield
-    except (sqlite3.Error, zlib.error, TaskError, ValueError, TypeError, IndexError) as error:
+    except (
+        *(sqlite3.Error, zlib.error, TaskError),
+        *(ValueError, TypeError, IndexError, RecursionError),
+    ) as error:
         raise ArchiveError(
             f"{path} must be an archive of this version, but reading it fails ({error}): "
             f"it is damaged or foreign, restore it from a copy"
@@ -367,6 +463,13 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _object(text: str) -> dict[str, object]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"an object must be kept as JSON, but {text[:40]} is")
+    return value
 
 
 def _now() -> str:
