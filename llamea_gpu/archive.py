@@ -27,6 +27,7 @@ import numpy as np
 
 from llamea_gpu.errors import ArchiveError, TaskError
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage
+from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_TIME_MS
 from llamea_gpu.tasks import Trace
 
 SCHEMA_VERSION = 1
@@ -507,10 +508,19 @@ def _unpack(
             f"a trace must hold {width} bytes an evaluation and at most {MAX_TRACE_BYTES}, but one "
             f"has {len(data)}: the archive is damaged, restore it from a copy"
         )
+    rows = np.frombuffer(data, "<i4", n)
+    elapsed_s, cost_ms = (np.frombuffer(data, "<f8", n, start * n) for start in (4, 12))
+    plausible = (cost_ms >= LEAST_TIME_MS) & (cost_ms <= MOST_TIME_MS) | np.isposinf(cost_ms)
+    in_order = np.isfinite(elapsed_s).all() and (np.diff(elapsed_s, prepend=0.0) >= 0).all()
+    if not (plausible.all() and in_order and (rows >= 0).all()):
+        raise ArchiveError(
+            f"a trace must hold rows, times that do not decrease, and costs from {LEAST_TIME_MS:g} "
+            f"to {MOST_TIME_MS:g} ms or inf, but one does not: the archive is damaged or foreign"
+        )
     return Trace(
-        rows=np.frombuffer(data, "<i4", n),
-        elapsed_s=np.frombuffer(data, "<f8", n, 4 * n),
-        cost_ms=np.frombuffer(data, "<f8", n, 12 * n),
+        rows=rows,
+        elapsed_s=elapsed_s,
+        cost_ms=cost_ms,
         outcome=outcome,
         asks=asks,
         revisits=revisits,

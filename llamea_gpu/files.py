@@ -64,7 +64,8 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            problem = "not a regular file, but a directory, pipe or device"
+            raise OSError(errno.EINVAL, problem, str(path))
         with open(descriptor, "rb", closefd=False) as file:
             yield file
     finally:

@@ -36,6 +36,7 @@ Ours, and why:
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ from numpy.typing import NDArray
 
 from llamea_gpu.curves import Pool, Run, pool_runs
 from llamea_gpu.errors import TaskError
+from llamea_gpu.files import read_text
+from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS
 from llamea_gpu.statistics import bootstrap_counts, bootstrap_standard_error
 from llamea_gpu.tasks import Task, Trace
 
@@ -54,6 +57,7 @@ FloatArray = NDArray[np.float64]
 # The least P_t under a clock that compiles side by side; see docs/adr/0003-batch-baseline.md.
 BATCH_FLOOR = -1.0
 _COLUMNS = ("run", "elapsed_s", "cost")
+_MAX_CSV_BYTES = 1 << 28
 _RESAMPLED_TIMES = 4_000
 
 
@@ -256,15 +260,15 @@ def read_traces_csv(path: Path) -> list[ExternalTrace]:
     """
     points: dict[str, list[tuple[float, float]]] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            for line, run, elapsed_s, cost_ms in _csv_rows(path, csv.DictReader(file)):
-                run_points = points.setdefault(run, [])
-                if run_points and elapsed_s < run_points[-1][0]:
-                    raise TaskError(
-                        f"{path}: line {line}: elapsed_s must not decrease within a run, but run "
-                        f"{run!r} goes from {run_points[-1][0]} to {elapsed_s}"
-                    )
-                run_points.append((elapsed_s, cost_ms))
+        file = io.StringIO(read_text(path, _MAX_CSV_BYTES))
+        for line, run, elapsed_s, cost_ms in _csv_rows(path, csv.DictReader(file)):
+            run_points = points.setdefault(run, [])
+            if run_points and elapsed_s < run_points[-1][0]:
+                raise TaskError(
+                    f"{path}: line {line}: elapsed_s must not decrease within a run, but run "
+                    f"{run!r} goes from {run_points[-1][0]} to {elapsed_s}"
+                )
+            run_points.append((elapsed_s, cost_ms))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{path}: cannot be read as a UTF-8 CSV file: {error}") from error
     if not points:
@@ -295,15 +299,14 @@ def _csv_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[int, st
         elapsed_s = _number(path, line, "elapsed_s", row["elapsed_s"])
         cost = row["cost"].strip()
         cost_ms = _number(path, line, "cost", cost) if cost else math.inf
-        if not 0 <= elapsed_s < math.inf:
+        if not 0 <= elapsed_s <= MOST_S:
             raise TaskError(
-                f"{path}: line {line}: elapsed_s must be finite and not negative, "
-                f"but is {elapsed_s}"
+                f"{path}: line {line}: elapsed_s must be from 0 to {MOST_S:g}, but is {elapsed_s}"
             )
-        if not cost_ms > 0:
+        if not (LEAST_TIME_MS <= cost_ms <= MOST_TIME_MS or cost_ms == math.inf):
             raise TaskError(
-                f"{path}: line {line}: cost must be positive milliseconds, or empty or inf for a "
-                f"failed configuration, but is {cost_ms}"
+                f"{path}: line {line}: cost must be from {LEAST_TIME_MS:g} to {MOST_TIME_MS:g} "
+                f"milliseconds, or empty or inf for a failed configuration, but is {cost_ms}"
             )
         yield line, row["run"], elapsed_s, cost_ms
 

@@ -70,6 +70,31 @@ def test_a_damaged_trace_is_an_error(folder: Path, data: bytes) -> None:
         stored(folder)
 
 
+@pytest.mark.parametrize(
+    ("elapsed_s", "cost_ms", "fine"),
+    [
+        (1.0, 1.0, True),
+        (1.0, np.inf, True),
+        (1.0, 1e-310, False),
+        (1.0, 1e300, False),
+        (1.0, -np.inf, False),
+        (1.0, np.nan, False),
+        (np.nan, 1.0, False),
+        (np.inf, 1.0, False),
+        (-1.0, 1.0, False),
+    ],
+)
+def test_a_trace_with_numbers_that_no_run_gives_is_an_error(
+    folder: Path, elapsed_s: float, cost_ms: float, fine: bool
+) -> None:
+    overwrite(folder, np.int32(1).tobytes() + np.array([elapsed_s, cost_ms]).tobytes())
+    if fine:
+        assert stored(folder).cost_ms.tolist() == [cost_ms]
+        return
+    with pytest.raises(ArchiveError, match="damaged or foreign"):
+        stored(folder)
+
+
 def test_a_run_that_is_there_is_not_replaced(folder: Path) -> None:
     with closing(Archive.open(folder)) as archive:
         archive.record_trace(0, 0, "toy", 3, Trace(*([np.zeros(0)] * 3), "error", 0, 0, 1))

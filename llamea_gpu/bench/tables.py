@@ -5,7 +5,6 @@ What it does not do: say what the columns mean (`llamea_gpu.bench.results` does)
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.errors import BenchError, TaskError
 from llamea_gpu.files import read_bytes
 from llamea_gpu.scoring import regret
+from llamea_gpu.spaces.parquet import open_parquet
 from llamea_gpu.tasks import Trace
 
 _SCHEMA = pa.schema(
@@ -174,7 +174,7 @@ def _read_table(path: Path) -> pa.Table:
     except OSError as error:
         raise BenchError(f"{path} must be readable, but: {error}") from error
     with _parquet_errors(path):
-        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        file = open_parquet(data)
         meta = file.metadata
         groups = [meta.row_group(index) for index in range(meta.num_row_groups)]
         if meta.num_rows > MAX_RUNS or sum(g.total_byte_size for g in groups) > _MAX_BYTES:

@@ -29,6 +29,11 @@ STATUSES: tuple[str, ...] = (
 
 
 MAX_WORKERS = 999_999
+# What a kernel can take: a nanosecond to twelve days; and what compiling and timing it can: up to
+# four months. Sums, ratios and logarithms of such numbers are far from the ends of floats.
+LEAST_TIME_MS = 1e-6
+MOST_TIME_MS = 1e9
+MOST_S = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +85,9 @@ class Recording:
 
     Attributes:
         space: the configurations.
-        time_ms: (N,) kernel time; inf where it failed.
-        compile_s: (N,) seconds to compile.
-        benchmark_s: (N,) seconds to check and time.
+        time_ms: (N,) kernel time, `LEAST_TIME_MS` to `MOST_TIME_MS`; inf where it failed.
+        compile_s: (N,) seconds to compile, at most `MOST_S`.
+        benchmark_s: (N,) seconds to check and time, at most `MOST_S`.
         status: (N,) uint8, index into :data:`STATUSES`.
         info: where it comes from.
     """
@@ -101,10 +106,12 @@ class Recording:
         self._check(self.status < len(STATUSES), "status", f"an index into {STATUSES}")
         for name in ("compile_s", "benchmark_s"):
             array = getattr(self, name)
-            self._check(np.isfinite(array) & (array >= 0), name, "finite and >= 0 (seconds)")
+            self._check((array >= 0) & (array <= MOST_S), name, f"from 0 to {MOST_S:g} (seconds)")
         times = np.where(self.ok, self.time_ms, 1.0)
         self._check(
-            np.isfinite(times) & (times > 0), "time_ms", "finite and > 0 where status is ok"
+            (times >= LEAST_TIME_MS) & (times <= MOST_TIME_MS),
+            "time_ms",
+            f"from {LEAST_TIME_MS:g} to {MOST_TIME_MS:g} where status is ok",
         )
         self._check(self.ok | np.isposinf(self.time_ms), "time_ms", "inf where status is not ok")
 

@@ -2,13 +2,11 @@
 
 One row a configuration: a column for each parameter's value index, then ``time_ms`` (inf where it
 failed), ``compile_s``, ``benchmark_s`` and ``status``. Everything else is one JSON object in the
-schema's metadata under ``llamea_gpu``, with a format version. This is the only module that
-imports pyarrow.
+schema's metadata under ``llamea_gpu``, with a format version.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from llamea_gpu.spaces.formats._info import (
     parameters_from_json,
     parameters_to_json,
 )
+from llamea_gpu.spaces.parquet import open_parquet
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
@@ -58,13 +57,10 @@ def read_native(path: Path, name: str | None = None) -> Recording:
             "Split the recording.",
         )
     with _parquet_errors(path, "the Parquet footer"):
-        present = pq.read_metadata(io.BytesIO(data)).schema.names
+        present = open_parquet(data).metadata.schema.names
         # Status words stay a dictionary: written out, one long word in it would fill the memory.
-        file = pq.ParquetFile(
-            io.BytesIO(data),
-            page_checksum_verification=True,
-            read_dictionary=[name for name in ("status",) if name in present],
-        )
+        dictionaries = [name for name in ("status",) if name in present]
+        file = open_parquet(data, read_dictionary=dictionaries)
         raw = (file.schema_arrow.metadata or {}).get(_KEY)
     header = _header(path, raw)
     names, values = parameters_from_json(header)
