@@ -3,8 +3,8 @@
 Configurations go from the first to the second as they are compiled; without a second stage the
 first does everything. A process that hangs is killed and its task counts as timed out; one that
 dies (a compiler that aborts, an illegal memory access) is started again and its task is tried once
-more, then counts as failed: as soon as the GPU answers a new process, since one that is gone is no
-fault of a configuration. Outcomes come in the order in which they are finished.
+more, then counts as failed: as soon as another configuration has run, since a GPU that is gone is
+no fault of a configuration. Outcomes come in the order in which they are finished.
 
 It knows nothing of frameworks, journals and recordings: what compiling and timing mean is up to the
 stages (:mod:`llamea_gpu.engine.worker`). Work goes on in the processes at any time, but it is
@@ -29,7 +29,8 @@ from llamea_gpu.errors import RecordingError
 
 _MAX_ATTEMPTS = 2
 _MAX_FAILED_STARTS = 3  # in a row
-_MAX_CRASHES = 20  # of timing, in a row
+_MAX_CRASHES = 20  # configurations in a row
+_ANSWERS = ("ok", "incorrect", "runtime_error")  # of a device that works
 _LEAVE_S = 5.0
 _AHEAD = 4  # compiled configurations that may wait, for each compiling process
 
@@ -175,8 +176,9 @@ class Pipeline:
         self._pending: deque[_Item] = deque()
         self._compiled: deque[_Item] = deque()
         self._finished: deque[Outcome] = deque()
-        self._crashed: list[Outcome] = []  # since a process that uses the device started
-        self._crashes = 0
+        self._crashed: list[Outcome] = []  # not believed yet
+        self._crashes = 0  # in a row
+        self._restarted = False  # a process that uses the device, since the last crash
         self._best_ms = math.inf
         self._sources: dict[str, Outcome | list[_Item]] | None = {} if deduplicate else None
 
@@ -271,6 +273,30 @@ class Pipeline:
                 self._hear(pool, worker)
             elif monotonic() >= worker.deadline:
                 self._end_overdue(pool, worker)
+        # Where nothing is left that could run, a process that has started anew has to do.
+        if self._crashed and self._restarted and not self._at_work():
+            self._believe_crashes()
+
+    def _at_work(self) -> bool:
+        """Whether anything may yet come to the device."""
+        busy = any(worker.task is not None for _, worker in self._workers())
+        return busy or bool(self._pending or self._compiled)
+
+    def _believe_crashes(self) -> None:
+        crashed, self._crashed = self._crashed, []
+        for outcome in crashed:
+            self._finish(outcome)
+
+    def _hold_back(self, outcome: Outcome) -> None:
+        """A crash, until it is known whose fault it is."""
+        self._crashed.append(outcome)
+        self._restarted = False
+        self._crashes += 1
+        if self._crashes >= _MAX_CRASHES:
+            raise RecordingError(
+                f"a kernel must run for some configurations, but the last {self._crashes} "
+                f"crashed: {outcome.details['message']}"
+            )
 
     def _hand_out(self) -> None:
         if self._device_pool is self._compiling:
@@ -300,10 +326,7 @@ class Pipeline:
             raise RecordingError(content)
         if kind == "ready":
             pool.note_facts(worker, content)
-            if pool is self._device_pool:
-                crashed, self._crashed = self._crashed, []
-                for outcome in crashed:
-                    self._finish(outcome)
+            self._restarted |= pool is self._device_pool
         elif kind == "died":
             self._bury(pool, worker, content)
         elif kind == "done":
@@ -335,16 +358,17 @@ class Pipeline:
     def _note_timed(
         self, pool: _Pool, worker: Worker, item: _Item, content: Mapping[str, Any]
     ) -> None:
-        broken = bool(content.get("broken"))
-        self._count(broken=broken, message=content.get("message", ""))
         outcome = _outcome(item, item.compiled, content, worker)
         if outcome.status == "ok":
             self._best_ms = min(self._best_ms, outcome.details.get("time_ms", math.inf))
-        if broken:
-            self._crashed.append(outcome)
+        if content.get("broken"):
             pool.replace(worker)
-        else:
-            self._finish(outcome)
+            self._hold_back(outcome)
+            return
+        if outcome.status in _ANSWERS:
+            self._crashes = 0
+            self._believe_crashes()
+        self._finish(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
         """An outcome of timing, and of all that are of equal code."""
@@ -368,12 +392,10 @@ class Pipeline:
         if item is None:
             return
         item.attempts += 1
-        if pool is self._device_pool:
-            self._count(broken=True, message=message)
         if item.attempts < _MAX_ATTEMPTS:
             (self._compiled if pool is self._timing else self._pending).appendleft(item)
         elif pool is self._device_pool:
-            self._crashed.append(self._failed(pool, item, message, phase_s=phase_s))
+            self._hold_back(self._failed(pool, item, message, phase_s=phase_s))
         else:
             self._finished.append(self._failed(pool, item, message))
 
@@ -408,14 +430,6 @@ class Pipeline:
             return replace(_outcome(item, item.compiled, said), phase_s=phase_s or {})
         said = {"status": status or "compile_error", "message": message, "compile_s": seconds}
         return _outcome(item, said, None)
-
-    def _count(self, *, broken: bool, message: str) -> None:
-        self._crashes = self._crashes + 1 if broken else 0
-        if self._crashes >= _MAX_CRASHES:
-            raise RecordingError(
-                f"a kernel must run for some configurations, but the last {self._crashes} "
-                f"crashed: {message}"
-            )
 
     def _end_own(self) -> None:
         if self._own is not None:

@@ -204,8 +204,8 @@ def _redirect(source: str | None, log: Path) -> None:
     """Standard output and error of this process to the end of ``log``."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # Whatever stands in sys.stdout and sys.stderr here (a notebook's, a test's) is not a file.
-    sys.stdout = os.fdopen(os.dup2(output, 1), "w", closefd=False)
-    sys.stderr = os.fdopen(os.dup2(output, 2), "w", closefd=False)
+    sys.stdout = os.fdopen(os.dup2(output, 1), "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(os.dup2(output, 2), "w", buffering=1, closefd=False)
     os.close(output)
     if source is not None:
         nothing = os.open(source, os.O_RDONLY)

@@ -57,16 +57,24 @@ class Channel:
         with a true ``broken`` says that this process is of no more use.
         """
         with contextlib.suppress(EOFError, OSError):  # the owner is gone
-            self._connection.send(("ready", dict(facts)))
+            self._send("ready", dict(facts))
             while True:
                 task = self._connection.recv()
                 os.ftruncate(sys.stderr.fileno(), 0)  # of the log, what belongs to this task
-                self._connection.send(("done", dict(handle(task))))
+                self._send("done", dict(handle(task)))
 
     def phase(self, name: str) -> None:
         """Tell the owner what the present task has come to; its seconds are kept by name."""
         with contextlib.suppress(OSError):
-            self._connection.send(("phase", name))
+            self._send("phase", name)
+
+    def refuse(self, message: str) -> None:
+        """Tell the owner why this process cannot serve."""
+        self._send("refused", message)
+
+    def _send(self, kind: str, content: Any) -> None:
+        """With the time: the owner may be busy with something else and read it much later."""
+        self._connection.send((kind, content, monotonic()))
 
 
 class Worker:
@@ -116,14 +124,14 @@ class Worker:
         gave up on purpose, or ("died", message).
         """
         try:
-            kind, content = self.connection.recv()
+            kind, content, at = self.connection.recv()
         except (EOFError, OSError):
-            self._enter("")
+            self._enter("", monotonic())
             return "died", self._last_words()
         if kind == "phase":
-            self._enter(content)
+            self._enter(content, at)
             return kind, content
-        self._enter("")
+        self._enter("", at)
         self.deadline = math.inf
         if kind == "ready":
             self.facts = content
@@ -131,7 +139,7 @@ class Worker:
 
     def interrupt(self) -> None:
         """End the present phase: the process will not report the rest of its task."""
-        self._enter("")
+        self._enter("", monotonic())
 
     def dismiss(self) -> None:
         """Let it end by itself once it is idle; :meth:`stop` is still to be called."""
@@ -142,9 +150,8 @@ class Worker:
         self._template.end(self._number, wait_s)
         self.connection.close()
 
-    def _enter(self, phase: str) -> None:
+    def _enter(self, phase: str, now: float) -> None:
         """Note how long the last phase took; waiting does not count towards the limit."""
-        now = monotonic()
         seconds = now - self._phase_since
         if self._phase == WAITING:
             self.deadline = now + self._left_s
@@ -167,7 +174,8 @@ def work(connection: Connection) -> None:
     """The worker's half: run the stage that comes over the connection."""
     with contextlib.suppress(EOFError, OSError):  # the owner is gone
         stage: Stage = connection.recv()
+        channel = Channel(connection)
         try:
-            stage.run(Channel(connection))
+            stage.run(channel)
         except LlameaGpuError as error:
-            connection.send(("refused", str(error)))
+            channel.refuse(str(error))

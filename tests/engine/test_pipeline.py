@@ -16,6 +16,7 @@ from support.recorder_stages import FakeStage, trail
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.template import Template
+from llamea_gpu.engine.worker import WAITING
 from llamea_gpu.errors import RecordingError
 
 LIMITS = Limits(compile_s=2.0, timing_s=2.0, start_s=60.0)
@@ -233,3 +234,82 @@ def test_a_gpu_that_is_gone_is_no_fault_of_a_configuration(tmp_path: Path) -> No
     ):
         found.extend(pipeline.run(tasks({}, {"time": "broken"}, {})))
     assert [outcome.status for outcome in found] == ["ok"]
+
+
+def alone(folder: Path, *behaviours: str, **options: Any) -> list[tuple[int, str]]:
+    """Point and status in the order of their outcomes, up to an error, of one stage for all."""
+    limits = Limits(timing_s=options.pop("timing_s", 60.0), start_s=60.0)
+    work = tasks(*({"time": behaviour} for behaviour in behaviours))
+    found: list[tuple[int, str]] = []
+    with Pipeline([FakeStage("time", folder)], (), folder, limits) as pipeline:
+        pipeline.facts()
+        try:
+            for outcome in pipeline.run(work, **options):
+                found.append((outcome.point, outcome.status))
+        except RecordingError as error:
+            found.append((-1, str(error)))
+    return found
+
+
+def test_a_crash_is_believed_once_something_has_run(tmp_path: Path) -> None:
+    found = alone(tmp_path, "broken", "refused", "broken", "ok", "crash")
+    assert [point for point, _ in found] == [1, 0, 2, 3, 4]
+
+
+def test_crashes_in_a_row_are_none_of_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamea_gpu.engine.pipeline._MAX_CRASHES", 4)
+    found = alone(tmp_path, "ok", *["broken", "refused"] * 4, "ok")
+    assert [status for _, status in found[:-1]] == ["ok", *["compile_error"] * 3]
+    assert "the last 4 crashed: illegal access" in found[-1][1]
+
+
+def test_crashes_among_what_runs_do_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamea_gpu.engine.pipeline._MAX_CRASHES", 4)
+    assert len(alone(tmp_path, *[*["broken"] * 3, "ok"] * 2)) == 8
+
+
+def test_a_crash_that_is_tried_again_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamea_gpu.engine.pipeline._MAX_CRASHES", 3)
+    assert len(alone(tmp_path, "crash", "crash", "ok")) == 3
+
+
+def test_what_hangs_is_believed_at_once(tmp_path: Path) -> None:
+    found = alone(tmp_path, "hang", "hang", timing_s=0.3)
+    assert found == [(0, "timeout"), (1, "timeout")]
+
+
+def test_crashes_at_the_deadline_are_left_to_the_next_call(tmp_path: Path) -> None:
+    assert alone(tmp_path, "ok", deadline=0.0) == []
+    assert alone(tmp_path, "broken", "hang", deadline=time.monotonic() + 3) == []
+
+
+def test_waiting_for_the_device_is_outside_the_limit(tmp_path: Path) -> None:
+    phases = [("compile", 0.2), (WAITING, 2.0), ("check", 0.2)]
+    limits = Limits(timing_s=1.5, start_s=60.0)
+    with Pipeline([FakeStage("time", tmp_path)], (), tmp_path, limits) as pipeline:
+        (ok,) = pipeline.run(tasks({"phases": phases}))
+        (late,) = pipeline.run(tasks({"phases": phases, "time": "hang"}))
+    assert (ok.status, late.status) == ("ok", "timeout")
+    for outcome in (ok, late):
+        assert 0.2 <= outcome.phase_s["compile"] < 1.5
+        assert outcome.phase_s["check"] >= 0.2
+        assert WAITING not in outcome.phase_s
+
+
+def test_an_owner_that_was_away_counts_the_seconds_of_the_process(tmp_path: Path) -> None:
+    phases = [("compile", 0.1), (WAITING, 0.1), ("check", 0.1)]
+    limits = Limits(timing_s=2.0, start_s=60.0)
+    with Pipeline([FakeStage("time", tmp_path)] * 2, (), tmp_path, limits) as pipeline:
+        pipeline.facts()
+        pipeline.submit(tasks({}, {"phases": phases}))
+        found = pipeline.wait()
+        time.sleep(3.0)
+        found += pipeline.run(())
+    assert [outcome.status for outcome in found] == ["ok", "ok"]
+    assert all(seconds < 2.0 for seconds in found[1].phase_s.values())

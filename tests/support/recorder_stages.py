@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def served(
 class FakeStage:
     """``kind`` is "compile" or "time"; a task's ``KIND`` entry says what happens there.
 
-    ok, error; hang; crash; crash-once; broken. Everything else a task holds is passed on. With
-    ``start`` "crash" it does not open, with "crash-later" only once.
+    ok, error; refused (does not compile); hang; crash; crash-once; broken. Everything else a task
+    holds is passed on. ``phases`` are names with seconds that it goes through first. With ``start``
+    "crash" it does not open, with "crash-later" only once.
     """
 
     kind: str
@@ -72,14 +74,19 @@ class FakeStage:
         if self.imports:
             importlib.import_module(self.imports)
         self.note("open", {})
-        channel.serve(FACTS, self.handle)
+        channel.serve(FACTS, partial(self.handle, channel))
 
-    def handle(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
+    def handle(self, channel: Channel, task: Mapping[str, Any]) -> Mapping[str, Any]:
         task = {"x": 0, **task}
         behaviour = task.get(self.kind, "ok")
         began = time.monotonic()
         self.note("begin", task)
         time.sleep(self.seconds)
+        for name, seconds in task.get("phases", ()):
+            channel.phase(name)
+            time.sleep(seconds)
+        if behaviour == "refused":
+            return {"status": "compile_error", "message": "refused"}
         if behaviour == "hang":
             time.sleep(600)
         marker = self.folder / f"{self.kind}-{task['x']}.crashed"

@@ -2,7 +2,7 @@
 
 Every valid configuration, or a stratified sample, is compiled, checked and timed by
 ``kernel_tuner.tune_kernel`` in processes of their own (see
-:mod:`llamea_gpu.recording.kernel_tuner.worker`). Results go to a journal as they come, so that
+:mod:`llamea_gpu.frameworks.kernel_tuner.stage`). Results go to a journal as they come, so that
 the same call continues after a kill; when all are there, they become a native recording.
 
 Configurations are taken in random order, so that a drift of the machine is not mistaken for the
@@ -14,7 +14,8 @@ it says what each configuration costs on its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +25,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llamea_gpu.engine.device_lock import device_lock
 from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
+from llamea_gpu.engine.pipeline import Pipeline, Task
+from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD, ScriptStage, measurement
 from llamea_gpu.recording.kernel_tuner.assembly import (
     LEFT_OUT,
     assemble,
     kernel_tuner_version,
 )
-from llamea_gpu.recording.kernel_tuner.pool import MeasuringPool
 from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.recording.sampling import stratified_rows
@@ -77,8 +82,10 @@ def record_kernel(
     kernel_tuner_version()
     journal_path = output.with_name(output.name + ".journal")
     with ExitStack() as stack:
-        pool = stack.enter_context(MeasuringPool(script, settings))
-        facts = pool.start()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
+        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+        pipeline = stack.enter_context(_pipeline(script, settings, folder, template))
+        facts = _agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
         journal = stack.enter_context(open_journal(journal_path, identity))
@@ -87,7 +94,9 @@ def record_kernel(
         tracker = _Tracker(progress, start, total=len(rows))
         tracker.resume(journal.entries)
         deadline = None if settings.max_seconds is None else start + settings.max_seconds
-        for result in pool.measure(left, deadline):
+        tasks = [Task(point, configuration) for point, configuration in enumerate(left)]
+        for outcome in pipeline.run(tasks, deadline):
+            result = {"configuration": left[outcome.point], **measurement(outcome)}
             journal.append(result)
             tracker.add(result)
             if tracker.hopeless:
@@ -105,6 +114,35 @@ def record_kernel(
             export_recording(recording, output, "native")
             journal_path.unlink()
     return RecordOutcome(recording, journal_path, len(measured), len(rows))
+
+
+def _pipeline(script: Path, settings: RecordSettings, folder: Path, template: Template) -> Pipeline:
+    """Processes that measure on all devices."""
+    stages = [
+        ScriptStage(
+            script=script.absolute(),
+            lock=device_lock(device),
+            scratch=folder / f"{device}-{i}",
+            device=device,
+            backend=settings.backend,
+            iterations=settings.iterations,
+            sizes=settings.sizes,
+        )
+        for device in settings.devices
+        for i in range(settings.compilers)
+    ]
+    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
+
+
+def _agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What all processes say about space, kernel and device."""
+    for key in ("device", "names", "values", "configurations"):
+        if any(other[key] != facts[0][key] for other in facts):
+            raise RecordingError(
+                f"devices that share a recording must be of one kind, but they differ in "
+                f"{key}: name devices that are alike"
+            )
+    return facts[0]
 
 
 def _chosen(

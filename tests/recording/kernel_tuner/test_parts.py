@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from llamea_gpu.engine.journal import open_journal
 from llamea_gpu.engine.nvidia import gpu_facts
+from llamea_gpu.engine.pipeline import Outcome
+from llamea_gpu.engine.worker import WAITING
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.recording.kernel_tuner.worker import Order, Phases, outcome
+from llamea_gpu.frameworks.kernel_tuner.stage import Phases, measurement, report
 from llamea_gpu.recording.sampling import stratified_rows
 from llamea_gpu.spaces import SearchSpace, load_space
 
@@ -158,21 +159,18 @@ class Device:
         return "measured"
 
 
-def test_what_uses_a_device_waits_until_it_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("signal.alarm", lambda _: 0)  # allowed in main threads only
+def test_what_uses_a_device_waits_until_it_is_free(tmp_path: Path) -> None:
     waiting = threading.Event()
     heard: list[str] = []
 
-    def announce(message: Any) -> None:
-        heard.append(message["phase"])
-        if message["phase"] == "wait":
+    def announce(phase: str) -> None:
+        heard.append(phase)
+        if phase == WAITING:
             waiting.set()
 
     lock = tmp_path / "device"
     device = Device()
-    phases = Phases(announce, Order(script="", lock=str(lock)))
+    phases = Phases(announce, lock)
     phases.watch(device)
     with lock.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -180,18 +178,16 @@ def test_what_uses_a_device_waits_until_it_is_free(
         measuring = threading.Thread(target=device.benchmark)
         measuring.start()
         assert waiting.wait(timeout=60)
-        assert heard == ["compile", "wait"]
+        assert heard == ["compile", WAITING]
         assert set(phases.seconds) == {"compile"}
     measuring.join(timeout=60)
-    assert heard == ["compile", "wait", "benchmark"]
+    assert heard == ["compile", WAITING, "benchmark"]
     assert set(phases.seconds) == {"compile", "benchmark"}
 
 
-def test_what_fails_in_a_phase_is_timed_and_frees_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_in_a_phase_is_timed_and_frees_the_device(tmp_path: Path) -> None:
     device = Device()
-    phases = Phases(lambda _: None, Order(script="", lock=str(tmp_path / "device")))
+    phases = Phases(lambda _: None, tmp_path / "device")
     phases.watch(device)
     with pytest.raises(RuntimeError, match="incorrect"):
         device.check_kernel_output()
@@ -203,16 +199,30 @@ def test_what_fails_in_a_phase_is_timed_and_frees_the_device(
 def test_waiting_for_the_device_is_not_charged() -> None:
     result = {"time": 2.0, "times": [1.0, 3.0], "compile_time": 500.0}
     result |= {"verification_time": 9e9, "benchmark_time": 9e9}
-    found = outcome(result, {"compile": 0.5, "check": 0.25, "benchmark": 0.5})
+    details = dict(report(result, {"compile": 0.5, "check": 0.25, "benchmark": 0.5}))
+    found = measurement(Outcome(0, details.pop("status"), 0.0, 0.0, details, {"compile": 7.0}))
     assert found["status"] == "ok"
     assert (found["time_ms"], found["compile_s"], found["benchmark_s"]) == (2.0, 0.5, 0.75)
     assert found["spread"] == 0.5
 
 
+def test_of_what_could_not_report_the_phases_count() -> None:
+    seconds = {"": 9.0, "compile": 0.5, WAITING: 9.0, "check": 0.25, "benchmark": 3.0}
+    found = measurement(Outcome(0, "timeout", 0.0, 60.0, {"message": "over 60 s"}, seconds))
+    assert found == {
+        "status": "timeout",
+        "time_ms": None,
+        "compile_s": 0.5,
+        "benchmark_s": 3.25,
+        "spread": None,
+        "message": "over 60 s",
+    }
+
+
 def test_a_time_that_is_none_is_an_error() -> None:
     for time in (0.0, float("nan"), float("inf")):
         result = {"time": time, "compile_time": 1.0}
-        assert outcome(result, {})["status"] == "error"
+        assert report(result, {})["status"] == "error"
 
 
 def test_the_command_refuses_an_output_that_exists(tmp_path: Path) -> None:

@@ -182,7 +182,12 @@ def test_two_recorders_do_not_share_a_journal(write_script: Any, tmp_path: Path)
             record_kernel(script, tmp_path / "dot.parquet", SETTINGS)
 
 
-def test_what_hangs_is_stopped_and_recorded(write_script: Any, tmp_path: Path) -> None:
+def test_what_hangs_is_stopped_and_recorded(
+    write_script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
     script = write_script(tmp_path, unroll=(1,), width=(1,), fault=(0, 3))
     outcome = record_kernel(
         script, tmp_path / "dot.parquet", replace(SETTINGS, timeout_s=8, devices=(0, 1))
@@ -190,6 +195,7 @@ def test_what_hangs_is_stopped_and_recorded(write_script: Any, tmp_path: Path) -
     assert outcome.recording is not None
     assert [STATUSES[s] for s in outcome.recording.status] == ["ok", "timeout"]
     assert outcome.recording.evaluation_s[1] >= 5  # of a sleep of 60 s
+    assert not list(scratch.glob("llamea-gpu-record-*"))  # of who was killed, too
 
 
 def test_a_sample_says_that_it_is_one(write_script: Any, tmp_path: Path) -> None:
@@ -220,7 +226,9 @@ def test_another_size_is_another_recording(write_script: Any, tmp_path: Path) ->
 def test_a_script_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "kernel.py"
     script.write_text("import os, sys\nprint('the last words', file=sys.stderr)\nos._exit(3)\n")
-    with pytest.raises(RecordingError, match="must start, but ended: the last words"):
+    with pytest.raises(
+        RecordingError, match=r"must start, but .*\(exit status 3\): the last words"
+    ):
         record_kernel(script, tmp_path / "dot.parquet", SETTINGS)
 
 
