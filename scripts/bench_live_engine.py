@@ -53,6 +53,7 @@ def measure(kernel: str, shape: str | None, arm: str, count: int) -> dict[str, A
     from helion.autotuner.benchmark_provider import LocalBenchmarkProvider
     from helion.autotuner.finite_search import FiniteSearch
 
+    import llamea_gpu.live.helion  # noqa: F401 - before anything asks for a GPU
     from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
     from llamea_gpu.live.helion.early import fork_early
     from llamea_gpu.live.helion.provider import PipelinedProvider

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pydantic.dataclasses
 from pydantic import Field
@@ -33,6 +33,10 @@ class TuneSettings:
     device: int = Field(0, ge=0, description="Number of the GPU.")
     shape: str | None = Field(None, description="Helion: one of the script's shapes.")
     effort: str = Field("full", description="Helion: 'quick' or 'full'.")
+    engine: Literal["pipelined", "helion"] = Field(
+        "pipelined",
+        description="Helion: compile and time side by side, or in Helion's own batches ('helion').",
+    )
     backend: str | None = Field(None, description="Kernel Tuner: instead of the script's lang.")
     iterations: int = Field(7, description="Kernel Tuner: timed runs of a configuration.")
     clock: str = Field(

@@ -51,6 +51,10 @@ from llamea_gpu.live.helion.stages import (
 
 HOPELESS = 3.0  # times the best: then one launch is enough
 LEAST_COMPILE_S = 3.0
+# What one configuration may compile for until it is known what is usual: a share of a budget of
+# seconds, and never less than so many.
+COMPILE_SHARE = 1 / 6
+FIRST_COMPILE_S = 10.0
 TIMING_S = 10.0
 _POLL_S = 0.25  # how often the budget is looked at
 _STATUSES = {
@@ -72,7 +76,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         self._closing = ExitStack()
         self._pipeline: Pipeline | None = None
         self._timing_template: Template | None = None
-        self._compilers = compilers or max(1, len(os.sched_getaffinity(0)) - 1)
+        self.compilers = compilers or max(1, len(os.sched_getaffinity(0)) - 1)
         self._configs: dict[int, Any] = {}
         self._submitted = 0
         self._done: list[tuple[Any, BenchmarkResult]] = []
@@ -97,7 +101,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             self._closing.close()
             raise
         if not self._why_not:
-            self._jobs = self._compilers
+            self._jobs = self.compilers
 
     @property
     def pending(self) -> int:
@@ -238,14 +242,18 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 name: value for name, value in os.environ.items() if name.startswith("TRITON_")
             },
         )
+        compile_s = float(self.settings.autotune_compile_timeout)
+        if self.settings.autotune_budget_seconds is not None:
+            share_s = COMPILE_SHARE * self.settings.autotune_budget_seconds
+            compile_s = min(compile_s, max(share_s, FIRST_COMPILE_S))
         limits = Limits(
-            compile_s=float(self.settings.autotune_compile_timeout),
+            compile_s=compile_s,
             least_compile_s=LEAST_COMPILE_S,
             timing_s=TIMING_S,
         )
         forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
         pipeline = Pipeline(
-            [compile_stage] * self._compilers,
+            [compile_stage] * self.compilers,
             [timing],
             self._folder,
             limits,

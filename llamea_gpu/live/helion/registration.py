@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.searcher import LiveSearcher, live_program, load_searcher
@@ -23,6 +23,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher
 if TYPE_CHECKING:
     from llamea_gpu.live.helion.runtime import HelionSearch
 
+EngineName = Literal["pipelined", "helion"]
 OLDEST = (1, 2)
 
 
@@ -62,6 +63,7 @@ def autotuner(
     *,
     evaluations: int | None = None,
     seconds: float | None = None,
+    engine: EngineName = "pipelined",
     **hyperparameters: Hyperparameter,
 ) -> Callable[..., Any]:
     """An ``autotuner_fn`` for ``@helion.kernel`` that tunes with the searcher of ``spec``.
@@ -73,6 +75,9 @@ def autotuner(
         seconds: wall-clock time to tune; a batch that has begun is finished, and the best are read
             again. With neither budget, Helion's effort decides: 150 evaluations for ``quick``, 500
             for ``full``.
+        engine: ``pipelined`` compiles and times side by side, in processes of their own, and makes
+            a sleeping copy of this process now (`llamea_gpu.live.helion.early`); ``helion``
+            measures batches in Helion's own way.
         hyperparameters: of the optimizer, or settings of the spec.
 
     Raises:
@@ -80,13 +85,15 @@ def autotuner(
             exist or has another type, Helion is missing or too old.
         ValueError: a budget is not positive and finite.
     """
-    search = search_class(_load(spec, hyperparameters))
+    search = search_class(_load(spec, hyperparameters), engine)
     from llamea_gpu.live.helion.runtime import helion_autotuner
 
     return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
 
 
-def search_class(searcher: ProgramSearcher | LiveSearcher) -> type[HelionSearch]:
+def search_class(
+    searcher: ProgramSearcher | LiveSearcher, engine: EngineName = "pipelined"
+) -> type[HelionSearch]:
     """The searcher as a subclass of Helion's ``PopulationBasedSearch``.
 
     Raises:
@@ -95,7 +102,7 @@ def search_class(searcher: ProgramSearcher | LiveSearcher) -> type[HelionSearch]
     found = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
     found.make()  # now, rather than when a kernel is tuned
     require_helion()
-    from llamea_gpu.live.helion.facts import ExplainingEvaluate
+    from llamea_gpu.live.helion.pipelined import make_evaluate
     from llamea_gpu.live.helion.runtime import helion_search
 
     return helion_search(
@@ -103,8 +110,28 @@ def search_class(searcher: ProgramSearcher | LiveSearcher) -> type[HelionSearch]
         found.make,
         dict(found.hyperparameters),
         found.fingerprint,
-        ExplainingEvaluate,
+        make_evaluate,
+        search_base(engine),
     )
+
+
+def search_base(engine: EngineName) -> type[HelionSearch]:
+    """The search that measures by this engine; prepares this process for it.
+
+    Raises:
+        SearcherError: there is no such engine.
+    """
+    from llamea_gpu.live.helion.runtime import HelionSearch
+
+    if engine == "helion":
+        return HelionSearch
+    if engine != "pipelined":
+        raise SearcherError(f"the engine must be 'pipelined' or 'helion', but got {engine!r}")
+    from llamea_gpu.live.helion.early import fork_early
+    from llamea_gpu.live.helion.pipelined import PipelinedSearch
+
+    fork_early()
+    return PipelinedSearch
 
 
 def _load(spec: str, hyperparameters: Mapping[str, Hyperparameter] | None = None) -> LiveSearcher:

@@ -96,12 +96,7 @@ class HelionEvaluate(QueuedEvaluate):
             Stalled: too many asks in a row brought nothing new.
         """
         configs = list(configs)
-        if self.fault is not None:
-            raise BudgetExhausted  # what the optimizer caught before may not keep it running
-        if self._idle_asks > HELION_MOST_IDLE_ASKS:
-            self._idle_asks = 0  # of a hybrid, the next optimizer begins with revisits
-            raise Stalled(f"no new configuration in {HELION_MOST_IDLE_ASKS} asks")
-        self._idle_asks += max(len(configs), 1)
+        self._note_ask(len(configs))
         asked = [self._known(config) for config in configs]
         fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
         if fresh:
@@ -113,6 +108,15 @@ class HelionEvaluate(QueuedEvaluate):
                 self.fault = fault
                 raise
         return [self.costs[config] for config in asked]
+
+    def _note_ask(self, count: int) -> None:
+        """An ask for so many configurations, which may be the last straw."""
+        if self.fault is not None:
+            raise BudgetExhausted  # what the optimizer caught before may not keep it running
+        if self._idle_asks > HELION_MOST_IDLE_ASKS:
+            self._idle_asks = 0  # of a hybrid, the next optimizer begins with revisits
+            raise Stalled(f"no new configuration in {HELION_MOST_IDLE_ASKS} asks")
+        self._idle_asks += max(count, 1)
 
     def measure(self, fresh: Sequence[tuple[int, ...]]) -> None:
         """Benchmark new configurations, and then again those that seem better than the best.
@@ -311,6 +315,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         )
         try:
             self._run(evaluate, space, rng)
+            self._end_measuring()
             # Side by side, as Helion verifies nothing in some versions, nor when the time is up.
             self.rebenchmark(self.population, desc="Verifying the best")
             return self._finalize()
@@ -322,6 +327,9 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             )
             self._search_policy_cacheable = False  # 1.5: do not keep it as if it were the best
             return self.best.config
+
+    def _end_measuring(self) -> None:
+        """Called once the optimizer has ended, before the best are read again."""
 
     def _run(self, evaluate: HelionEvaluate, space: HelionSpace, rng: Any) -> None:
         state = np.random.get_state()  # noqa: NPY002 - for code that uses the global generator
@@ -369,11 +377,12 @@ def helion_search(
     hyperparameters: dict[str, Any],
     fingerprint: str,
     make_evaluate: Callable[[HelionSearch, HelionSpace], HelionEvaluate] = HelionEvaluate,
+    base: type[HelionSearch] = HelionSearch,
 ) -> type[HelionSearch]:
     """A search class called ``name``; ``make(**hyperparameters)`` gives an optimizer.
 
     ``fingerprint`` tells optimizers of the same name apart. ``make_evaluate`` gives what a run
-    measures with.
+    measures with; ``base`` is what the class is derived from.
     """
     body = {
         "__module__": __name__,
@@ -382,7 +391,7 @@ def helion_search(
         "defaults": dict(hyperparameters),
         "fingerprint": fingerprint,
     }
-    return type(name, (HelionSearch,), body)
+    return type(name, (base,), body)
 
 
 def helion_register(search: type[HelionSearch]) -> None:

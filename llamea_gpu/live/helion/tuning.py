@@ -25,7 +25,9 @@ from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import load_case
-from llamea_gpu.live.helion.facts import ExplainingEvaluate, HelionFramework, kernel_info, untuned
+from llamea_gpu.live.helion.facts import HelionFramework, kernel_info, untuned
+from llamea_gpu.live.helion.pipelined import make_evaluate
+from llamea_gpu.live.helion.registration import search_base
 from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 from llamea_gpu.live.result import (
     Measured,
@@ -49,6 +51,7 @@ def tune_helion_script(
         SearcherError: there is no such GPU or searcher, or nothing works.
         RecordingError: the script does not load, or a recorder measures on the GPU.
     """
+    search_base(settings.engine)  # prepares this process before anything asks for a GPU
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not settings.device < count:
         raise SearcherError(
@@ -83,7 +86,8 @@ def tune_bound(
             found.make,
             dict(found.hyperparameters),
             found.fingerprint,
-            partial(ExplainingEvaluate, on_batch=lambda e: watch.note(list(e.costs.values()))),
+            partial(make_evaluate, on_batch=lambda e: watch.note(list(e.costs.values()))),
+            search_base(settings.engine),
         )(bound, arguments, evaluations=settings.evaluations, seconds=settings.seconds)
         try:
             with contextlib.redirect_stdout(sys.stderr):
