@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,18 +66,22 @@ def test_a_candidate_sees_neutral_names(best: Sandbox, task: Task, what: str) ->
         assert secret not in told
 
 
-def test_without_concealment_the_same_is_told() -> None:
-    """The control: the same questions, asked of this very process."""
-    for what, secret in {
-        "the platform": socket.gethostname(),
-        "the system": socket.gethostname(),
-        "the interpreter": sys.prefix,
-        "modules": str(_LIBRARIES),
-        "functions": str(_LIBRARIES),
-    }.items():
-        namespace = {"os": os, "sys": sys}
-        exec(_ASKED[what].removesuffix("[:90]\n"), namespace)
-        assert secret in " ".join(map(str, namespace["told"])), what
+@pytest.mark.parametrize(
+    ("what", "secret"),
+    [
+        ("the platform", socket.gethostname()),
+        ("the system", socket.gethostname()),
+        ("the interpreter", sys.prefix),
+        ("modules", str(_LIBRARIES)),
+        ("functions", str(_LIBRARIES)),
+    ],
+)
+def test_without_concealment_the_same_is_told(what: str, secret: str) -> None:
+    """The control: the same questions, asked of an ordinary process."""
+    asked = _ASKED[what].removesuffix("[:90]\n")
+    program = f"import os, sys, numpy\n{asked}\nprint(*told)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert secret in done.stdout, done.stderr
 
 
 def test_time_is_not_local_to_the_machine(best: Sandbox, task: Task) -> None:
