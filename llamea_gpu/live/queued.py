@@ -34,19 +34,7 @@ class QueuedEvaluate:
             ValueError: a configuration is not valid, or too many are on their way. Nothing is
                 queued.
         """
-        configs = list(configs)
-        for config in configs:
-            if not self.space.contains(config):
-                raise ValueError(
-                    f"configurations must be valid in this space, but {config!r:.200} is not: "
-                    "check with space.contains or use space.repair"
-                )
-        if len(self._queued) + len(configs) > self.max_pending:
-            raise ValueError(
-                f"at most {self.max_pending} configurations may be on their way, but got "
-                f"{len(configs)} more to {len(self._queued)}: wait for some first"
-            )
-        self._queued += [tuple(map(int, config)) for config in configs]
+        self._queued += self._accepted(configs)
 
     def wait(self) -> list[tuple[tuple[int, ...], float]]:
         """Submitted configurations with their costs; empty when nothing is pending.
@@ -57,3 +45,19 @@ class QueuedEvaluate:
         """
         queued, self._queued = self._queued, []
         return list(zip(queued, self(queued), strict=True))
+
+    def _accepted(self, configs: Any) -> list[tuple[int, ...]]:
+        """Configurations to queue, as tuples; ValueError as of `submit`."""
+        configs = list(configs)
+        for config in configs:
+            if not self.space.contains(config):
+                raise ValueError(
+                    f"configurations must be valid in this space, but {config!r:.200} is not: "
+                    "check with space.contains or use space.repair"
+                )
+        if self.pending + len(configs) > self.max_pending:
+            raise ValueError(
+                f"at most {self.max_pending} configurations may be on their way, but got "
+                f"{len(configs)} more to {self.pending}: wait for some first"
+            )
+        return [tuple(map(int, config)) for config in configs]

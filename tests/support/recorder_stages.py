@@ -108,7 +108,8 @@ class FakeStage:
             return {"status": "runtime_error", "message": "illegal access", "broken": True}
         time_ms = 1.0 + task["x"]
         quartiles = {"low_ms": time_ms * 0.99, "high_ms": time_ms * 1.01}
-        return {"status": "ok", "time_ms": time_ms, "benchmark_s": 0.25, **quartiles}
+        told = {key: task[key] for key in ("give_up_ms",) if key in task}
+        return {"status": "ok", "time_ms": time_ms, "benchmark_s": 0.25, **quartiles, **told}
 
     def note(self, event: str, task: Mapping[str, Any], began: float = 0.0) -> None:
         line = {

@@ -88,14 +88,9 @@ class PipelinedEvaluate(ExplainingEvaluate):
                 queued.
             BudgetExhausted: the run is over.
         """
-        configs = [tuple(map(int, config)) for config in configs]
+        configs = self._accepted(configs)
         known = [self._known(config) for config in configs]
-        if len(self._asked) + len(configs) > self.max_pending:
-            raise ValueError(
-                f"at most {self.max_pending} configurations may be on their way, but got "
-                f"{len(configs)} more to {len(self._asked)}: wait for some first"
-            )
-        self._note_ask(len(configs))
+        self._note_ask(1)
         self._asked.extend(zip(configs, known, strict=True))
         self._send(known)
 

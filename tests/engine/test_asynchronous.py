@@ -1,0 +1,195 @@
+"""The pipeline as live tuning uses it: submit and wait, spares, equal code once, forked stages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.recorder_stages import FakeStage, trail
+
+from llamea_gpu.engine.inherited import inherited
+from llamea_gpu.engine.limits import CompileLimit, Limits
+from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
+from llamea_gpu.engine.template import ForkedTemplate
+from llamea_gpu.engine.worker import WAITING, Channel
+
+LIMITS = Limits(compile_s=5.0, timing_s=5.0, start_s=60.0)
+
+
+def pipeline(folder: Path, compilers: int = 1, seconds: float = 0.0, **options: Any) -> Pipeline:
+    compiling = [FakeStage("compile", folder, seconds)] * compilers
+    return Pipeline(compiling, [FakeStage("time", folder, seconds)], folder, LIMITS, **options)
+
+
+def all_of(running: Pipeline) -> dict[int, Outcome]:
+    found: dict[int, Outcome] = {}
+    while outcomes := running.wait():
+        found |= {outcome.point: outcome for outcome in outcomes}
+    return found
+
+
+def test_what_is_submitted_comes_as_it_is_finished(tmp_path: Path) -> None:
+    with pipeline(tmp_path, compilers=2) as running:
+        assert running.wait() == []
+        running.submit([Task(0, {"x": 0}), Task(1, {"x": 1})])
+        assert running.pending == 2
+        first = running.wait()
+        running.submit([Task(2, {"x": 2})])
+        found = {outcome.point for outcome in first} | set(all_of(running))
+        assert found == {0, 1, 2}
+        assert running.pending == 0
+
+
+def test_equal_code_is_timed_once(tmp_path: Path) -> None:
+    with pipeline(tmp_path, compilers=2, deduplicate=True) as running:
+        running.submit([Task(x, {"x": x, "code": "same"}) for x in range(4)])
+        found = all_of(running)
+        running.submit([Task(4, {"x": 4, "code": "same"}), Task(5, {"x": 5, "code": "other"})])
+        found |= all_of(running)
+    timed = [x for x in trail(tmp_path) if x["kind"] == "time" and x["event"] == "end"]
+    assert len(timed) == 2
+    assert sorted(found) == list(range(6))
+    assert len({found[x].details["time_ms"] for x in range(5)}) == 1
+    assert sum("same_as" in found[x].details for x in range(6)) == 4
+    assert [found[x].compile_s for x in range(5)] == [0.5, 1.5, 2.5, 3.5, 4.5]
+
+
+def test_failed_code_is_not_timed_again_for_its_equals(tmp_path: Path) -> None:
+    with pipeline(tmp_path, deduplicate=True) as running:
+        running.submit([Task(x, {"x": x, "code": "same", "time": "error"}) for x in range(3)])
+        found = all_of(running)
+    assert [found[x].status for x in range(3)] == ["incorrect"] * 3
+    timed = [x for x in trail(tmp_path) if x["kind"] == "time" and x["event"] == "begin"]
+    assert len(timed) == 1
+
+
+def test_a_spare_goes_on_where_a_timing_process_is_lost(tmp_path: Path) -> None:
+    with pipeline(tmp_path, spares=1) as running:
+        running.facts()
+        deadline = time.monotonic() + 30
+        while not all(worker.idle for worker in running._timing.workers):
+            assert time.monotonic() < deadline
+            running._step(time.monotonic() + 0.1)
+        running.submit([Task(0, {"x": 0, "time": "broken"}), Task(1, {"x": 1})])
+        found = all_of(running)
+    assert [found[x].status for x in (0, 1)] == ["runtime_error", "ok"]
+    events = [(x["event"], x["pid"]) for x in trail(tmp_path) if x["kind"] == "time"]
+    begun = [pid for event, pid in events if event == "begin"]
+    opened = [pid for event, pid in events if event == "open"]
+    assert begun[1] != begun[0]
+    assert begun[1] in opened[:2]  # it stood by before the other was lost
+
+
+def test_timing_is_told_what_is_hopeless(tmp_path: Path) -> None:
+    with pipeline(tmp_path, hopeless=3.0) as running:
+        found = {}
+        for x in (4, 1, 2):
+            running.submit([Task(x, {"x": x})])
+            found |= all_of(running)
+    assert found[4].details["give_up_ms"] == float("inf")
+    assert found[1].details["give_up_ms"] == 3.0 * 5.0
+    assert found[2].details["give_up_ms"] == 3.0 * 2.0
+
+
+def test_dropping_ends_what_is_under_way_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.submit([Task(0, {"x": 0})])
+        all_of(running)
+        running.submit([Task(1, {"x": 1, "compile": "hang"}), Task(2, {"x": 2})])
+        assert running.wait(time.monotonic() + 0.3) == []
+        assert sorted(running.drop()) == [1, 2]
+        assert running.pending == 0
+        running.submit([Task(3, {"x": 3})])
+        assert set(all_of(running)) == {3}
+
+
+@dataclass(frozen=True)
+class Unpicklable:
+    """A stage that only a fork can have."""
+
+    function: Callable[[int], int]
+
+    def run(self, channel: Channel) -> None:
+        def handle(task: Mapping[str, Any]) -> Mapping[str, Any]:
+            value = self.function(task["x"])
+            return {"status": "ok", "time_ms": value, "pid": os.getpid()}
+
+        channel.serve({"of": os.getppid()}, handle)
+
+
+def test_forks_of_this_process_have_its_memory_and_end_with_the_pipeline(tmp_path: Path) -> None:
+    memory = {"factor": 3}
+    stage = Unpicklable(lambda x: memory["factor"] * x)
+    with (
+        inherited(stage) as stand_in,
+        ForkedTemplate(tmp_path / "template.log") as template,
+        Pipeline([stand_in] * 2, [], tmp_path, LIMITS, template) as running,
+    ):
+        running.submit([Task(x, {"x": x}) for x in range(1, 5)])
+        found = all_of(running)
+        pids = {outcome.details["pid"] for outcome in found.values()}
+        assert running.facts()[0]["of"] == template.pid
+        os.kill(next(iter(pids)), signal.SIGKILL)
+        running.submit([Task(x, {"x": x}) for x in range(5, 9)])
+        found |= all_of(running)
+    assert {x: outcome.details["time_ms"] for x, outcome in found.items()} == {
+        x: 3 * x for x in range(1, 9)
+    }
+    for outcome in found.values():
+        with pytest.raises(ProcessLookupError):
+            os.kill(outcome.details["pid"], 0)
+
+
+@dataclass(frozen=True)
+class Phased:
+    """A stage that works, waits for longer than its limit, and works again."""
+
+    def run(self, channel: Channel) -> None:
+        def handle(task: Mapping[str, Any]) -> Mapping[str, Any]:
+            for phase, seconds in (("compile", 0.1), (WAITING, 1.5), ("check", task["check_s"])):
+                channel.phase(phase)
+                time.sleep(seconds)
+            return {"status": "ok"}
+
+        channel.serve({}, handle)
+
+
+def test_waiting_for_a_device_is_outside_the_limit(tmp_path: Path) -> None:
+    limits = Limits(timing_s=1.0, start_s=60.0)
+    with (
+        inherited(Phased()) as stage,
+        ForkedTemplate(tmp_path / "template.log") as template,
+        Pipeline([stage], [], tmp_path, limits, template) as running,
+    ):
+        running.submit([Task(0, {"check_s": 0.1}), Task(1, {"check_s": 30.0})])
+        found = all_of(running)
+    assert [found[x].status for x in (0, 1)] == ["ok", "timeout"]
+    assert found[0].phase_s["compile"] >= 0.1
+    assert found[0].phase_s["check"] >= 0.1
+    assert WAITING not in found[0].phase_s
+    assert found[1].details["message"] == "over 1 s"
+
+
+def test_the_limit_of_compiling_falls_to_what_is_usual() -> None:
+    limit = CompileLimit(Limits(compile_s=30.0, least_compile_s=2.0))
+    for _ in range(15):
+        limit.worked(0.5)
+    assert limit.seconds == 30.0  # too few to say what is usual
+    limit.worked(0.5)
+    assert limit.seconds == 2.0
+    for _ in range(30):
+        limit.worked(4.0)
+    assert limit.seconds == 12.0
+    for _ in range(300):
+        limit.worked(20.0)
+    assert limit.seconds == 30.0
+    fixed = CompileLimit(Limits(compile_s=30.0))
+    for _ in range(20):
+        fixed.worked(0.1)
+    assert fixed.seconds == 30.0
