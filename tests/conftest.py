@@ -7,18 +7,24 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from llamea_gpu import tasks
-from llamea_gpu.baseline import Yardstick
-from llamea_gpu.clocks import Clock
-from llamea_gpu.spaces.recording import Recording
+# As in the workers that searchers run in. With more, threads of the tests' processes spin in wait
+# for each other: some tests take five times the CPU. Read when numpy and torch are imported.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def yardsticks() -> Iterator[None]:
     """Tasks with equal measurements share the yardstick: it is the dearest part of a task."""
+    import numpy as np
+
+    from llamea_gpu import tasks
+    from llamea_gpu.baseline import Yardstick
+    from llamea_gpu.clocks import Clock
+    from llamea_gpu.spaces.recording import Recording
+
     known: dict[tuple[str, Clock], Yardstick] = {}
     real = tasks.simulated_yardstick
 
