@@ -234,7 +234,7 @@ def pretend_gpu(gpu: str | GpuFacts) -> Iterator[PretendedGpu]:
         gpu = GPUS[gpu]
     if _active:
         raise SpaceError(f"one GPU can be pretended at a time, but {_active[0]} already is")
-    _active.append(gpu.name)
+    _active.append(gpu.short_name)
     try:
         with _patched(gpu):
             _forget_devices()
