@@ -17,13 +17,20 @@ if TYPE_CHECKING:
         load_spaces,
         search_path_from_environment,
     )
+    from llamea_gpu.spaces.cloud import Cloud
     from llamea_gpu.spaces.features import SpaceFeatures, compute_features
-    from llamea_gpu.spaces.formats import export_recording, import_recording
+    from llamea_gpu.spaces.formats import (
+        export_cloud,
+        export_recording,
+        import_cloud,
+        import_recording,
+    )
     from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
     from llamea_gpu.spaces.space import Configuration, SearchSpace, SpaceView, Value
 
 _HOMES = {
     "CatalogueEntry": "catalogue",
+    "Cloud": "cloud",
     "Configuration": "space",
     "Recording": "recording",
     "RecordingInfo": "recording",
@@ -33,7 +40,9 @@ _HOMES = {
     "SpaceView": "space",
     "Value": "space",
     "compute_features": "features",
+    "export_cloud": "formats",
     "export_recording": "formats",
+    "import_cloud": "formats",
     "import_recording": "formats",
     "list_spaces": "catalogue",
     "load_space": "catalogue",
@@ -44,6 +53,7 @@ _HOMES = {
 __all__ = [
     "STATUSES",
     "CatalogueEntry",
+    "Cloud",
     "Configuration",
     "Recording",
     "RecordingInfo",
@@ -52,7 +62,9 @@ __all__ = [
     "SpaceView",
     "Value",
     "compute_features",
+    "export_cloud",
     "export_recording",
+    "import_cloud",
     "import_recording",
     "list_spaces",
     "load_space",

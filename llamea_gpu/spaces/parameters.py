@@ -44,7 +44,7 @@ def checked_values(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
     """Values as a tuple of Python scalars; SpaceError unless distinct and of the right types."""
     checked = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
     for value in checked:
-        if not _is_value(value):
+        if not is_value(value):
             raise SpaceError(
                 f"values must be finite numbers, strings of UTF-8 text, bools or None and "
                 f"integers of at most {_MAX_BITS} bits, but {quoted(name)} has {quoted(value)}"
@@ -85,7 +85,8 @@ def is_text(string: str) -> bool:
     return True
 
 
-def _is_value(value: object) -> bool:
+def is_value(value: object) -> bool:
+    """Whether a parameter may have it: finite, of bounded size, and UTF-8 text where a text."""
     if isinstance(value, str):
         return is_text(value)
     if isinstance(value, float):

@@ -151,7 +151,7 @@ def test_columns_times_rows_are_bounded(tmp_path, monkeypatch):
     path = tmp_path / "wide.parquet"
     export_recording(small_recording(), path, "native")
     monkeypatch.setattr("llamea_gpu.spaces.formats.native._MAX_CELLS", 200)
-    with pytest.raises(SpaceFormatError, match=r"configurations of . parameters are read, but"):
+    with pytest.raises(SpaceFormatError, match=r"configurations in . columns are read, but"):
         import_recording(path)
 
 

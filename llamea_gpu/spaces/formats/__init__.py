@@ -1,8 +1,8 @@
-"""File formats of recordings: one file a format, found by content, never by name.
+"""File formats of recordings and clouds: one file a format, found by content, never by name.
 
 Reads: native Parquet, T4 (with an optional T1 file), Kernel Tuner caches (unclosed ones too),
 Helion's ``trace.jsonl``; all but the first may be gzip-compressed. Writes:
-native, T4, Kernel Tuner cache.
+native, T4, Kernel Tuner cache. Clouds have a native format of their own, and JSON lines to read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError
 from llamea_gpu.files import write_atomically
+from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.formats._base import Reader
 from llamea_gpu.spaces.formats._files import open_file, read_head, read_text
 from llamea_gpu.spaces.recording import Recording
@@ -80,6 +81,61 @@ def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> Non
     raise SpaceError(f"the format must be one of {get_args(ExportFormat)}, but got {fmt!r}")
 
 
+def import_cloud(path: Path, *, name: str | None = None) -> tuple[Cloud, tuple[str, ...]]:
+    """Read a cloud: native, or JSON lines (gzip-compressed or not).
+
+    Returns:
+        The cloud, and warnings for people (empty when the file was whole).
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: the file cannot be imported as a whole; names position and remedy.
+    """
+    path = Path(path)
+    if _is_parquet(path):
+        from llamea_gpu.spaces.formats.native_cloud import read_native_cloud
+
+        return read_native_cloud(path, name), ()
+    from llamea_gpu.spaces.formats.cloud_lines import read_cloud_lines, recognises
+
+    if not recognises(read_head(path)):
+        raise SpaceFormatError(
+            path,
+            "its beginning",
+            "looks like no cloud: a native one, or JSON lines of which the first names parameters",
+            "Give the file that holds the measurements.",
+        )
+    return read_cloud_lines(path, read_text(path), name)
+
+
+def export_cloud(cloud: Cloud, path: Path) -> None:
+    """Write a cloud in the native format; the file appears whole or not at all.
+
+    Raises:
+        SpaceError: a parameter bears the name of a measurement column.
+    """
+    from llamea_gpu.spaces.formats.native_cloud import write_native_cloud
+
+    write_atomically(Path(path), lambda temporary: write_native_cloud(cloud, temporary))
+
+
+def holds_cloud(path: Path) -> bool:
+    """Whether a file holds a cloud, and no recording.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: it is damaged.
+    """
+    path = Path(path)
+    if _is_parquet(path):
+        from llamea_gpu.spaces.formats.native_cloud import is_cloud
+
+        return is_cloud(path)
+    from llamea_gpu.spaces.formats.cloud_lines import recognises
+
+    return recognises(read_head(path))
+
+
 def _packed_for(path: Path, write: Callable[[Path], None]) -> Callable[[Path], None]:
     """``write``, with gzip behind it where the final name says so; equal input, equal bytes."""
     if path.suffix != ".gz":
@@ -110,6 +166,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _reader(path: Path) -> Reader:
+    from llamea_gpu.spaces.formats.cloud_lines import recognises as recognises_cloud
     from llamea_gpu.spaces.formats.helion_trace import HelionTraceReader
     from llamea_gpu.spaces.formats.kernel_tuner_cache import KernelTunerCacheReader
     from llamea_gpu.spaces.formats.t4 import T4Reader
@@ -117,6 +174,13 @@ def _reader(path: Path) -> Reader:
     # The most particular first: "results" alone is enough for T4.
     readers = (HelionTraceReader(), KernelTunerCacheReader(), T4Reader())
     head = read_head(path)
+    if recognises_cloud(head):
+        raise SpaceFormatError(
+            path,
+            "its beginning",
+            "this is a cloud of a whole space, and no recording: it does not hold the whole space",
+            "Convert it with 'spaces import', or see it with 'spaces show'.",
+        )
     for reader in readers:
         if reader.recognises(head):
             return reader

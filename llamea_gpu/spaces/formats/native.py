@@ -8,7 +8,7 @@ schema's metadata under ``llamea_gpu``, with a format version.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ FORMAT_VERSION = 1
 _KEY = b"llamea_gpu"
 _MEASUREMENTS = ("time_ms", "compile_s", "benchmark_s")
 _RESERVED = (*_MEASUREMENTS, "status")
+STRINGS, FLOATS, INTEGERS = "strings", "float64", "integers"
+_IS_TYPE = {
+    STRINGS: pa.types.is_string,
+    FLOATS: pa.types.is_float64,
+    INTEGERS: pa.types.is_integer,
+}
 _MAX_CELLS = 1 << 26  # 512 MiB as int64: the numbers of all columns together
 
 
@@ -46,26 +52,23 @@ def read_native(path: Path, name: str | None = None) -> Recording:
         SpaceFormatError: not Parquet, not a recording, of another version, a missing column, an
             index out of range, or measurements that break the rules of :class:`Recording`.
     """
-    with open_file(path) as opened:
-        # Read by Python: a file that another process replaces meanwhile cannot tear the read.
-        data = opened.read(MAX_TEXT_BYTES + 1)
-    if len(data) > MAX_TEXT_BYTES:
-        raise SpaceFormatError(
-            path,
-            "the whole file",
-            f"a recording may hold at most {MAX_TEXT_BYTES} bytes",
-            "Split the recording.",
+    file, header = open_native(path, ("status",))
+    if header.get("kind") is not None:
+        raise header.error(
+            f"this is a {quoted(header.get('kind'))} and no recording: it does not hold the whole"
+            f" space",
+            "See it with 'spaces show'.",
         )
-    with _parquet_errors(path, "the Parquet footer"):
-        present = open_parquet(data).metadata.schema.names
-        # Status words stay a dictionary: written out, one long word in it would fill the memory.
-        dictionaries = [name for name in ("status",) if name in present]
-        file = open_parquet(data, read_dictionary=dictionaries)
-        raw = (file.schema_arrow.metadata or {}).get(_KEY)
-    header = _header(path, raw)
     names, values = parameters_from_json(header)
     info = info_from_json(header, name)
-    columns = _columns(path, file, names)
+    rules = {
+        **dict.fromkeys(names, INTEGERS),
+        **dict.fromkeys(_MEASUREMENTS, FLOATS),
+        "status": STRINGS,
+    }
+    table = read_columns(path, file, rules)
+    columns = {name: table.column(name).to_numpy() for name in (*names, *_MEASUREMENTS)}
+    status = status_codes(path, table.column("status"))
     with format_errors(path):
         return Recording.from_rows(
             names,
@@ -74,7 +77,7 @@ def read_native(path: Path, name: str | None = None) -> Recording:
             columns["time_ms"],
             columns["compile_s"],
             columns["benchmark_s"],
-            columns["status"],
+            status,
             info,
         )
 
@@ -86,14 +89,8 @@ def write_native(recording: Recording, path: Path) -> None:
         SpaceError: a parameter bears the name of a measurement column.
     """
     space = recording.space
-    taken = sorted(set(space.names) & set(_RESERVED))
-    if taken:
-        raise SpaceError(
-            f"a parameter must not be named like a column of the native format, but {taken} are: "
-            f"rename them"
-        )
+    check_column_names(space.names, _RESERVED)
     header = {
-        "format_version": FORMAT_VERSION,
         **info_to_json(recording.info),
         "parameters": parameters_to_json(space.names, space.values),
     }
@@ -101,16 +98,12 @@ def write_native(recording: Recording, path: Path) -> None:
         name: np.ascontiguousarray(space.configurations[:, j]) for j, name in enumerate(space.names)
     }
     columns.update({name: getattr(recording, name) for name in _MEASUREMENTS})
-    codes = pa.array(recording.status.astype(np.int8))
-    columns["status"] = pa.DictionaryArray.from_arrays(codes, pa.array(STATUSES))
-    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(header).encode()})
-    pq.write_table(
-        table, path, compression="zstd", row_group_size=MAX_ROWS, write_page_checksum=True
-    )
+    columns["status"] = status_words(recording.status)
+    write_table(columns, header, path)
 
 
 @contextmanager
-def _parquet_errors(path: Path, position: str) -> Iterator[None]:
+def parquet_errors(path: Path, position: str) -> Iterator[None]:
     """What pyarrow raises for damaged bytes, as an error about the file."""
     try:
         yield
@@ -118,6 +111,124 @@ def _parquet_errors(path: Path, position: str) -> Iterator[None]:
         raise SpaceFormatError(
             path, position, f"not a whole Parquet file ({str(error)[:400]})", "Get the file again."
         ) from error
+
+
+def open_native(path: Path, words: Sequence[str]) -> tuple[pq.ParquetFile, Fields]:
+    """A native file of any kind, and the JSON object in its metadata.
+
+    Args:
+        path: the file.
+        words: columns of texts, which stay dictionaries: written out, one long word in such a
+            column would fill the memory.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: too large, not Parquet, not one of ours, or of another version.
+    """
+    with open_file(path) as opened:
+        # Read by Python: a file that another process replaces meanwhile cannot tear the read.
+        data = opened.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise SpaceFormatError(
+            path,
+            "the whole file",
+            f"a recording may hold at most {MAX_TEXT_BYTES} bytes",
+            "Split the recording.",
+        )
+    with parquet_errors(path, "the Parquet footer"):
+        present = open_parquet(data).metadata.schema.names
+        file = open_parquet(data, read_dictionary=[name for name in words if name in present])
+        raw = (file.schema_arrow.metadata or {}).get(_KEY)
+    return file, _header(path, raw)
+
+
+def read_columns(
+    path: Path, file: pq.ParquetFile, rules: Mapping[str, str], most_rows: int = MAX_ROWS
+) -> pa.Table:
+    """The columns that ``rules`` names, each whole and of STRINGS, FLOATS or INTEGERS.
+
+    Raises:
+        SpaceFormatError: one is missing, of another type or has empty cells; or too many rows.
+    """
+    expected = list(rules)
+    present = file.schema_arrow.names
+    missing = [name for name in expected if present.count(name) != 1]
+    if missing:
+        raise SpaceFormatError(
+            path,
+            "the columns",
+            f"each of {quoted(expected)} must be there once, but {quoted(missing)} are not",
+            "Get the file again, or write it with export_recording.",
+        )
+    rows = min(most_rows, _MAX_CELLS // len(expected))
+    if file.metadata.num_rows > rows:
+        raise SpaceFormatError(
+            path,
+            "the rows",
+            f"at most {rows} configurations in {len(expected)} columns are read, but there are "
+            f"{file.metadata.num_rows}",
+            "Split the recording.",
+        )
+    for name, rule in rules.items():
+        _check_type(path, name, file.schema_arrow.field(name).type, rule)
+    with parquet_errors(path, "the column data"):
+        table = file.read(columns=expected)
+        table.validate(full=True)
+    for name in expected:
+        if table.column(name).null_count:
+            raise SpaceFormatError(path, f"column {quoted(name)}", "has empty cells", "Fill them.")
+    return table
+
+
+def write_table(columns: Mapping[str, Any], header: Mapping[str, Any], path: Path) -> None:
+    """Write columns and the JSON object that `open_native` gives back."""
+    metadata = {_KEY: json.dumps({"format_version": FORMAT_VERSION, **header}).encode()}
+    pq.write_table(
+        pa.table(dict(columns)).replace_schema_metadata(metadata),
+        path,
+        compression="zstd",
+        row_group_size=MAX_ROWS,
+        write_page_checksum=True,
+    )
+
+
+def check_column_names(names: Sequence[str], reserved: Sequence[str]) -> None:
+    """SpaceError when a parameter bears the name of a measurement column."""
+    taken = sorted(set(names) & set(reserved))
+    if taken:
+        raise SpaceError(
+            f"a parameter must not be named like a column of the native format, but {taken} are: "
+            f"rename them"
+        )
+
+
+def status_words(codes: npt.NDArray[np.unsignedinteger[Any]]) -> pa.DictionaryArray:
+    """Statuses as a column of words."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), pa.array(STATUSES))
+
+
+def status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
+    """Inverse of `status_words`.
+
+    Raises:
+        SpaceFormatError: a word is no status.
+    """
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    parts = [np.empty(0, dtype=np.uint8)]
+    for chunk in column.chunks:
+        words = chunk.dictionary.to_pylist()
+        unknown = [word for word in words if word not in STATUSES]
+        if unknown:
+            raise SpaceFormatError(
+                path,
+                "column 'status'",
+                f"must be one of {STATUSES}, but is {quoted(unknown[0])} somewhere",
+                "Rename that status.",
+            )
+        codes = np.array([STATUSES.index(word) for word in words], dtype=np.uint8)
+        parts.append(codes[chunk.indices.to_numpy(zero_copy_only=False)])
+    return np.concatenate(parts)
 
 
 def _header(path: Path, raw: bytes | None) -> Fields:
@@ -139,72 +250,12 @@ def _header(path: Path, raw: bytes | None) -> Fields:
     return header
 
 
-def _columns(
-    path: Path, file: pq.ParquetFile, names: list[str]
-) -> dict[str, npt.NDArray[np.generic]]:
-    expected = (*names, *_RESERVED)
-    present = file.schema_arrow.names
-    missing = [name for name in expected if present.count(name) != 1]
-    if missing:
-        raise SpaceFormatError(
-            path,
-            "the columns",
-            f"each of {quoted(list(expected))} must be there once, but {quoted(missing)} are not",
-            "Get the file again, or write it with export_recording.",
-        )
-    rows = min(MAX_ROWS, _MAX_CELLS // len(expected))
-    if file.metadata.num_rows > rows:
-        raise SpaceFormatError(
-            path,
-            "the rows",
-            f"at most {rows} configurations of {len(names)} parameters are read, but there are "
-            f"{file.metadata.num_rows}",
-            "Split the recording.",
-        )
-    for name in expected:
-        _check_type(path, name, file.schema_arrow.field(name).type)
-    with _parquet_errors(path, "the column data"):
-        table = file.read(columns=list(expected))
-        table.validate(full=True)
-    for name in expected:
-        if table.column(name).null_count:
-            raise SpaceFormatError(path, f"column {quoted(name)}", "has empty cells", "Fill them.")
-    columns = {name: table.column(name).to_numpy() for name in (*names, *_MEASUREMENTS)}
-    columns["status"] = _status_codes(path, table.column("status"))
-    return columns
-
-
-def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    if name == "status":
-        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        good, rule = pa.types.is_string(plain), "strings"
-    elif name in _MEASUREMENTS:
-        good, rule = pa.types.is_float64(kind), "float64"
-    else:
-        good, rule = pa.types.is_integer(kind), "integers"
-    if not good:
+def _check_type(path: Path, name: str, kind: pa.DataType, rule: str) -> None:
+    plain = kind.value_type if pa.types.is_dictionary(kind) and rule == STRINGS else kind
+    if not _IS_TYPE[rule](plain):
         raise SpaceFormatError(
             path,
             f"column {quoted(name)}",
             f"must hold {rule}, but holds {str(kind)[:120]}",
             "Convert the column.",
         )
-
-
-def _status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    parts = [np.empty(0, dtype=np.uint8)]
-    for chunk in column.chunks:
-        words = chunk.dictionary.to_pylist()
-        unknown = [word for word in words if word not in STATUSES]
-        if unknown:
-            raise SpaceFormatError(
-                path,
-                "column 'status'",
-                f"must be one of {STATUSES}, but is {quoted(unknown[0])} somewhere",
-                "Rename that status.",
-            )
-        codes = np.array([STATUSES.index(word) for word in words], dtype=np.uint8)
-        parts.append(codes[chunk.indices.to_numpy(zero_copy_only=False)])
-    return np.concatenate(parts)
