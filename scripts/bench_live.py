@@ -25,9 +25,9 @@ from typing import Any
 KERNELS = ["attention", "chunk_scan", "rope", "grouped_matmul", "matmul", "layer_norm"]
 ARMS = [
     "pipelined=steady_state_genetic_algorithm",
-    "helion=helion:LFBOTreeSearch",
+    "framework=helion:LFBOTreeSearch",
     "pipelined=helion:LFBOTreeSearch",
-    "helion=helion:PatternSearch",
+    "framework=helion:PatternSearch",
     "pipelined=growing_foresight",
     "pipelined=conditioned_local_search",
     "pipelined=main_effect_posterior",

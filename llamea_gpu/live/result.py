@@ -33,9 +33,9 @@ class TuneSettings:
     device: int = Field(0, ge=0, description="Number of the GPU.")
     shape: str | None = Field(None, description="Helion: one of the script's shapes.")
     effort: str = Field("full", description="Helion: 'quick' or 'full'.")
-    engine: Literal["pipelined", "helion"] = Field(
+    engine: Literal["pipelined", "framework"] = Field(
         "pipelined",
-        description="Helion: compile and time side by side, or in Helion's own batches ('helion').",
+        description="Compile and time side by side, or as the framework itself does ('framework').",
     )
     backend: str | None = Field(None, description="Kernel Tuner: instead of the script's lang.")
     iterations: int = Field(7, description="Kernel Tuner: timed runs of a configuration.")

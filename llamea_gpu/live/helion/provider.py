@@ -33,6 +33,7 @@ from helion.autotuner.logger import AutotuneLogEntry
 from helion.autotuner.precompile_future import _collect_source_modules
 from helion.autotuner.progress_bar import iter_with_progress
 
+from llamea_gpu.engine.early import early_template
 from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
@@ -41,7 +42,6 @@ from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.frameworks.helion.static import facts_of_device
 from llamea_gpu.frameworks.helion.timing import time_call
-from llamea_gpu.live.helion.early import early_template
 from llamea_gpu.live.helion.stages import (
     ArgumentsTimingStage,
     BoundCompileStage,
@@ -91,7 +91,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                         )
                     )
                 )
-                self._timing_template = early_template(self._folder / "probe.log")
+                self._timing_template = early_template()
                 if self._timing_template is None:
                     # It imports what timing needs while Helion computes what is right.
                     template = Template(PRELOAD, self._folder / "template.log")

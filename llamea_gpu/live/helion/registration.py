@@ -23,7 +23,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher
 if TYPE_CHECKING:
     from llamea_gpu.live.helion.runtime import HelionSearch
 
-EngineName = Literal["pipelined", "helion"]
+EngineName = Literal["pipelined", "framework"]
 OLDEST = (1, 2)
 
 
@@ -76,7 +76,7 @@ def autotuner(
             again. With neither budget, Helion's effort decides: 150 evaluations for ``quick``, 500
             for ``full``.
         engine: ``pipelined`` compiles and times side by side, in processes of their own, and makes
-            a sleeping copy of this process now (`llamea_gpu.live.helion.early`); ``helion``
+            a sleeping copy of this process now (`llamea_gpu.engine.early`); ``framework``
             measures batches in Helion's own way.
         hyperparameters: of the optimizer, or settings of the spec.
 
@@ -123,10 +123,10 @@ def search_base(engine: EngineName) -> type[HelionSearch]:
     """
     from llamea_gpu.live.helion.runtime import HelionSearch
 
-    if engine == "helion":
+    if engine == "framework":
         return HelionSearch
     if engine != "pipelined":
-        raise SearcherError(f"the engine must be 'pipelined' or 'helion', but got {engine!r}")
+        raise SearcherError(f"the engine must be 'pipelined' or 'framework', but got {engine!r}")
     from llamea_gpu.live.helion.early import fork_early
     from llamea_gpu.live.helion.pipelined import PipelinedSearch
 

@@ -123,7 +123,7 @@ def test_seconds_end_it_while_nothing_comes(live: Any) -> None:
 
 
 def test_an_engine_must_be_one_of_two() -> None:
-    assert search_base("helion") is HelionSearch
+    assert search_base("framework") is HelionSearch
     assert issubclass(search_base("pipelined"), HelionSearch)
-    with pytest.raises(SearcherError, match=r"must be 'pipelined' or 'helion', but got 'ray'"):
+    with pytest.raises(SearcherError, match=r"must be 'pipelined' or 'framework', but got 'ray'"):
         search_base("ray")  # type: ignore[arg-type]
