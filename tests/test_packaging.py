@@ -47,6 +47,7 @@ def test_the_wheel_holds_prompts_spaces_and_the_demos_run(wheel: Path) -> None:
         "llamea_gpu/_resources/prompts/new.j2",
         "llamea_gpu/_resources/tuning_spaces/matmul-2048.parquet",
         "llamea_gpu/_resources/tuning_spaces/splits.toml",
+        "llamea_gpu/_resources/tuning_spaces/clouds/helion/rope-4x32x4096x128-h200.cloud.parquet",
         "llamea_gpu/_resources/generated_optimizers/README.md",
         "llamea_gpu/_resources/generated_optimizers/growing_foresight.json",
         "llamea_gpu/_resources/generated_optimizers/runs/h200-helion/answers.jsonl",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -13,15 +14,31 @@ import typer
 from rich.table import Table
 
 from llamea_gpu.cli import record, record_helion
+from llamea_gpu.cli.clouds import cloud_summary, print_cloud
 from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.spaces.catalogue import list_spaces, load_space
+from llamea_gpu.spaces.catalogue import (
+    check_cloud_name,
+    is_cloud,
+    list_clouds,
+    list_spaces,
+    load_cloud,
+    load_space,
+)
+from llamea_gpu.spaces.cloud import merged
 from llamea_gpu.spaces.features import SpaceFeatures, compute_features
-from llamea_gpu.spaces.formats import export_recording, import_recording, takes_t1
+from llamea_gpu.spaces.formats import (
+    export_cloud,
+    export_recording,
+    holds_cloud,
+    import_cloud,
+    import_recording,
+    takes_t1,
+)
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
-app = typer.Typer(no_args_is_help=True, help="Recorded search spaces.")
+app = typer.Typer(no_args_is_help=True, help="Recorded search spaces, and clouds of larger ones.")
 record.app.command("helion")(record_helion.record_helion)
 app.add_typer(record.app, name="record")
 app.command("describe-helion")(record_helion.describe_helion)
@@ -42,22 +59,35 @@ Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on
 
 @app.command("list")
 def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
-    """List the recordings that a name can select."""
-    entries = list_spaces(search_path(spaces_path))
+    """List the recordings that a name can select, and the clouds."""
+    folders = search_path(spaces_path)
+    entries = [(e, "recording") for e in list_spaces(folders)]
+    entries += [(e, "cloud") for e in list_clouds(folders)]
     if as_json:
-        rows = [{"name": e.name, "split": e.split, "path": str(e.path)} for e in entries]
+        rows = [
+            {"name": e.name, "kind": kind, "split": e.split, "path": str(e.path)}
+            for e, kind in entries
+        ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "split", "file")
-    for entry in entries:
-        table.add_row(cell(entry.name), entry.split or "-", cell(entry.path.name))
+    table = Table("name", "kind", "split", "file")
+    for entry, kind in entries:
+        table.add_row(cell(entry.name), kind, entry.split or "-", cell(entry.path.name))
     output_console().print(table)
 
 
 @app.command()
 def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
-    """Show a recording: where it comes from, its parameters, its best configurations."""
-    summary = _summary(load_space(space, search_path(spaces_path)))
+    """Show a recording or a cloud: where it comes from, its parameters, what was best."""
+    folders = search_path(spaces_path)
+    if is_cloud(space, folders):
+        cloud = load_cloud(space, folders)
+        if as_json:
+            typer.echo(json.dumps(cloud_summary(cloud), indent=2))
+        else:
+            print_cloud(cloud)
+        return
+    summary = _summary(load_space(space, folders))
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
@@ -122,7 +152,13 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="T4, Kernel Tuner cache or Helion trace.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="T4, Kernel Tuner cache, Helion trace; or clouds of one kernel, which are merged.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")],
     t1: Annotated[
         Path | None, typer.Option(help="T1 file with parameters and constraints.")
@@ -130,17 +166,46 @@ def import_(
     name: Annotated[str | None, typer.Option(help="Name; default: from the file.")] = None,
     force: Force = False,
 ) -> None:
-    """Convert a recording of any known format to the native one."""
+    """Convert a recording of any known format, or clouds, to the native one."""
     _check_output(output, force=force)
+    clouds = [holds_cloud(file) for file in files]
+    if all(clouds):
+        _import_clouds(files, output, name)
+        return
+    if any(clouds) or len(files) > 1:
+        raise SpaceError(
+            "an import takes one recording, or clouds of one kernel, but got "
+            f"{len(files)} files of which {sum(clouds)} are clouds: import them one by one"
+        )
+    _import_recording(files[0], output, t1, name)
+
+
+def _import_recording(file: Path, output: Path, t1: Path | None, name: str | None) -> None:
     beside = file.parent / T1_NAME
     if t1 is None and beside.is_file() and takes_t1(file):
         typer.echo(f"parameters and constraints from {beside}", err=True)
         t1 = beside
     recording, warnings = import_recording(file, t1=t1, name=name)
-    for warning in warnings:
-        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
+    _warn(warnings)
     export_recording(recording, output, Format.NATIVE.value)
     typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
+
+
+def _import_clouds(files: Sequence[Path], output: Path, name: str | None) -> None:
+    check_cloud_name(output)
+    clouds = []
+    for file in files:
+        cloud, warnings = import_cloud(file, name=name)
+        _warn(f"{file}: {warning}" for warning in warnings)
+        clouds.append(cloud)
+    found = merged(clouds)
+    export_cloud(found, output)
+    typer.echo(f"{output}: {found.info.name}, a cloud of {len(found)} measurements")
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """What spaces there are: those that ship, those in folders the user names, and any file.
 
+Recordings and clouds are listed apart: a cloud is a file whose name ends with ``.cloud.parquet``.
 A folder may hold a ``splits.toml`` that assigns its spaces to train, validation or test. Listing
 looks at file names only; nothing is read until :func:`load_space`.
 """
@@ -9,22 +10,24 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from llamea_gpu import toml
-from llamea_gpu.errors import SpaceFormatError, UnknownSpaceError
+from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
 from llamea_gpu.files import read_text
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.parts import random_part
 from llamea_gpu.spaces.quoting import quoted, shortened
 from llamea_gpu.spaces.recording import Recording
 
 SPLITS = ("train", "validation", "test")
+CLOUD_SUFFIX = ".cloud.parquet"
 _SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _T1_NAME = "T1.json"
-_NOT_RECORDINGS = (_T1_NAME, ".meta.jsonl", ".chat.jsonl")
+_NOT_RECORDINGS = (_T1_NAME, ".meta.jsonl", ".chat.jsonl", CLOUD_SUFFIX)
 _BENCH_FILES = ("bench.json", "bench.jsonl", "bench.parquet")  # see llamea_gpu.bench.results
 
 
@@ -46,19 +49,17 @@ def list_spaces(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
         UnknownSpaceError: a folder of the search path does not exist.
         SpaceFormatError: a ``splits.toml`` is malformed.
     """
-    entries: dict[str, CatalogueEntry] = {}
-    for folder in (resource_dir("tuning_spaces"), *map(Path, search_path)):
-        if not folder.is_dir():
-            raise UnknownSpaceError(
-                f"a search path must name folders, but {folder} is none: mend "
-                f"LLAMEA_GPU_SPACES or the option"
-            )
-        splits = _read_splits(folder)
-        for path in sorted(folder.rglob("*")):
-            name = _space_name(folder, path)
-            if name is not None:
-                entries.setdefault(name, CatalogueEntry(name, path, splits.get(name, "")))
-    return list(entries.values())
+    return _listed(search_path, _space_name)
+
+
+def list_clouds(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
+    """Clouds that ship, then those under the folders of ``search_path``; see :func:`list_spaces`.
+
+    Raises:
+        UnknownSpaceError: a folder of the search path does not exist.
+        SpaceFormatError: a ``splits.toml`` is malformed.
+    """
+    return _listed(search_path, _cloud_name)
 
 
 def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
@@ -71,13 +72,8 @@ def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
         UnknownSpaceError: nothing answers to ``spec``; names close matches.
         SpaceFormatError: the file cannot be imported.
     """
-    path = Path(spec)
-    try:
-        exists = path.exists() and not path.is_dir()
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        exists = False
-    if exists:
-        return load_file(path)
+    if _is_file(spec):
+        return load_file(Path(spec))
     whole, part = split_part(spec)
     if part is not None:
         return random_part(load_space(whole, search_path), part)
@@ -133,6 +129,44 @@ def search_path_from_environment() -> tuple[Path, ...]:
     return tuple(Path(part).expanduser() for part in listed.split(os.pathsep) if part)
 
 
+def load_cloud(spec: str, search_path: Sequence[Path] = ()) -> Cloud:
+    """Load a cloud by name, or from a path to any file of one; see :func:`load_space`.
+
+    Raises:
+        UnknownSpaceError: nothing answers to ``spec``; names close matches.
+        SpaceFormatError: the file is no cloud or cannot be imported.
+    """
+    from llamea_gpu.spaces.formats import import_cloud
+
+    path = Path(spec) if _is_file(spec) else _named(spec, list_clouds(search_path), "cloud").path
+    cloud, notes = import_cloud(path)
+    for note in notes:
+        warnings.warn(f"{path}: {note}", stacklevel=2)
+    return cloud
+
+
+def is_cloud(spec: str, search_path: Sequence[Path] = ()) -> bool:
+    """Whether a name or file is a cloud's; False where there is none.
+
+    Raises:
+        SpaceFormatError: the file is damaged.
+    """
+    from llamea_gpu.spaces.formats import holds_cloud
+
+    if _is_file(spec):
+        return holds_cloud(Path(spec))
+    return any(entry.name == spec for entry in list_clouds(search_path))
+
+
+def check_cloud_name(path: Path) -> None:
+    """SpaceError unless a file to be written is called as clouds are, by which they are listed."""
+    if not path.name.endswith(CLOUD_SUFFIX):
+        raise SpaceError(
+            f"a cloud's file must be called NAME{CLOUD_SUFFIX}, so that it is not listed as a "
+            f"recording, but got {path}"
+        )
+
+
 def split_part(spec: str) -> tuple[str, int | None]:
     """``NAME~K`` as its name and the part's number; None where there is none."""
     whole, tilde, number = spec.rpartition("~")
@@ -142,15 +176,56 @@ def split_part(spec: str) -> tuple[str, int | None]:
 
 
 def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
-    entries = {entry.name: entry for entry in list_spaces(search_path)}
+    if any(entry.name == spec for entry in list_clouds(search_path)):
+        raise UnknownSpaceError(
+            f"a recording holds its whole space, but {quoted(spec)} is a cloud, some measurements "
+            f"of a space too large to list: 'spaces show' describes it"
+        )
+    return _named(spec, list_spaces(search_path), "space")
+
+
+def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEntry:
+    entries = {entry.name: entry for entry in among}
     if spec in entries:
         return entries[spec]
     close = difflib.get_close_matches(spec, entries, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(close)}?" if close else "'spaces list' shows what there is"
     raise UnknownSpaceError(
-        f"a space must be the name of one that ships or lies on the search path, or the path of "
+        f"a {what} must be the name of one that ships or lies on the search path, or the path of "
         f"a file, but got {quoted(spec)}: {hint}"
     )
+
+
+def _is_file(spec: str) -> bool:
+    path = Path(spec)
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        return False
+
+
+def _listed(
+    search_path: Sequence[Path], named: Callable[[Path, Path], str | None]
+) -> list[CatalogueEntry]:
+    entries: dict[str, CatalogueEntry] = {}
+    for folder in (resource_dir("tuning_spaces"), *map(Path, search_path)):
+        if not folder.is_dir():
+            raise UnknownSpaceError(
+                f"a search path must name folders, but {folder} is none: mend "
+                f"LLAMEA_GPU_SPACES or the option"
+            )
+        splits = _read_splits(folder)
+        for path in sorted(folder.rglob("*")):
+            name = named(folder, path)
+            if name is not None:
+                entries.setdefault(name, CatalogueEntry(name, path, splits.get(name, "")))
+    return list(entries.values())
+
+
+def _cloud_name(folder: Path, path: Path) -> str | None:
+    if path.name.startswith(".") or not path.name.endswith(CLOUD_SUFFIX) or not path.is_file():
+        return None
+    return path.relative_to(folder).as_posix().removesuffix(CLOUD_SUFFIX)
 
 
 def _space_name(folder: Path, path: Path) -> str | None:

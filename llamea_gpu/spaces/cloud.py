@@ -301,11 +301,9 @@ def merged(clouds: Iterable[Cloud]) -> Cloud:
 
 
 def _check_same_space(first: Cloud, other: Cloud) -> None:
-    differing = [name for name in _SHARED if getattr(first, name) != getattr(other, name)]
-    for name in ("kernel", "device", "framework", "kernel_source", "arguments"):
-        mine, others = getattr(first.info, name), getattr(other.info, name)
-        if mine != others:
-            differing.append(name)
+    said = ("kernel", "device", "framework", "kernel_source", "arguments")
+    differing = [n for n in said if getattr(first.info, n) != getattr(other.info, n)]
+    differing += [n for n in _SHARED if getattr(first, n) != getattr(other, n)]
     # Equal numbers of other types (1, 1.0, True) are other values to a framework.
     if "values" not in differing and repr(first.values) != repr(other.values):
         differing.append("values")

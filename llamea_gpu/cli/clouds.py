@@ -1,0 +1,131 @@
+"""How a cloud of a whole space is described on the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from llamea_gpu.cli.options import output_console
+from llamea_gpu.cli.text import cell
+from llamea_gpu.spaces.cloud import Cloud
+from llamea_gpu.spaces.recording import STATUSES
+
+_BEST = 5
+
+
+def cloud_summary(cloud: Cloud) -> dict[str, Any]:
+    """What ``spaces show`` says of a cloud, as JSON values."""
+    info = cloud.info
+    counts = np.bincount(cloud.statuses, minlength=len(STATUSES))
+    return {
+        "kind": "cloud",
+        "name": info.name,
+        "kernel": info.kernel,
+        "shape": cloud.shape,
+        "device": info.device,
+        "framework": info.framework,
+        "measurements": len(cloud),
+        "configurations": len(np.unique(cloud.configurations, axis=0)),
+        "codes": len(set(cloud.source.tolist()) - {""}),
+        "runs": [dict(run) for run in cloud.runs],
+        "status": {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n},
+        "how": dict(Counter(cloud.how.tolist()).most_common()),
+        "parallel_workers": info.parallel_workers,
+        "best_ms": cloud.best_ms,
+        "default_ms": _times_of_default(cloud),
+        "references_ms": dict(info.references_ms),
+        "noise": _noise(cloud),
+        "default_configuration": info.default_configuration and dict(info.default_configuration),
+        "arguments": [dict(argument) for argument in info.arguments],
+        "provenance": dict(info.provenance),
+        "parameters": [
+            {"name": name, "values": list(values), "ordinal": ordinal}
+            for name, values, ordinal in zip(cloud.names, cloud.values, cloud.ordinal, strict=True)
+        ],
+        "best": _best(cloud),
+    }
+
+
+def print_cloud(cloud: Cloud) -> None:
+    """Describe a cloud to a person."""
+    summary = cloud_summary(cloud)
+    console = output_console()
+    lines = {key: summary[key] for key in ("name", "kernel", "shape", "device", "framework")}
+    lines["measurements"] = (
+        f"{len(cloud)} of {summary['configurations']} configurations, {summary['codes']} codes, "
+        f"{len(cloud.runs)} runs: a cloud, the whole space is not listed"
+    )
+    lines |= {key: _counts(summary[key]) for key in ("status", "how")}
+    lines["noise"] = _noise_text(summary["noise"])
+    for key, value in lines.items():
+        console.print(f"[bold]{key:15}[/] {cell(str(value))}")
+    times = {**summary["references_ms"], "best": summary["best_ms"]}
+    if summary["default_ms"] is not None:
+        times["default"] = summary["default_ms"]
+    for key, value in times.items():
+        console.print(f"[bold]{cell(key):15}[/] {value:.6g} ms")
+    table = Table("parameter", "values", "ordinal", "default", "best")
+    best = summary["best"][0]["configuration"] if summary["best"] else {}
+    default = summary["default_configuration"] or {}
+    for parameter in summary["parameters"]:
+        name = parameter["name"]
+        cells = (", ".join(map(str, parameter["values"])), "yes" if parameter["ordinal"] else "no")
+        shown = (str(found[name]) if name in found else "-" for found in (default, best))
+        table.add_row(cell(name), cell(cells[0]), cells[1], *map(cell, shown))
+    console.print(table)
+
+
+def _best(cloud: Cloud) -> list[dict[str, Any]]:
+    """The best configurations by the median of their times, with how often they were timed."""
+    ok = np.flatnonzero(cloud.ok)
+    found, group = np.unique(cloud.configurations[ok], axis=0, return_inverse=True)
+    times = cloud.times_ms[ok]
+    rows = [times[group.reshape(-1) == g] for g in range(len(found))]
+    medians = np.array([np.median(row) for row in rows])
+    return [
+        {
+            "time_ms": float(medians[g]),
+            "timed": len(rows[g]),
+            "configuration": cloud.value_dict(found[g].tolist()),
+        }
+        for g in np.argsort(medians, kind="stable")[:_BEST]
+    ]
+
+
+def _times_of_default(cloud: Cloud) -> float | None:
+    """The median of the default's times among the measurements; None where it was not timed."""
+    if cloud.default is None:
+        return None
+    rows = cloud.ok & (cloud.configurations == np.array(cloud.default)).all(axis=1)
+    return float(np.median(cloud.times_ms[rows])) if rows.any() else None
+
+
+def _noise(cloud: Cloud) -> dict[str, float | int]:
+    """What several timings of the same configuration or code differ by, relative to their mean."""
+    groups = cloud.repeats()
+    if not groups:
+        return {"repeated": 0, "timings": 0}
+    spreads = [np.ptp(cloud.times_ms[rows]) / cloud.times_ms[rows].mean() for rows in groups]
+    half, most = np.percentile(spreads, (50, 95))
+    return {
+        "repeated": len(groups),
+        "timings": sum(map(len, groups)),
+        "median": float(half),
+        "percentile_95": float(most),
+    }
+
+
+def _noise_text(noise: dict[str, float | int]) -> str:
+    if not noise["repeated"]:
+        return "not known: nothing was timed twice"
+    return (
+        f"{noise['repeated']} configurations or codes timed {noise['timings']} times: from least "
+        f"to most {noise['median']:.2%} in the median, {noise['percentile_95']:.1%} in 5 %"
+    )
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name or '(not known)'} {n}" for name, n in counts.items())
