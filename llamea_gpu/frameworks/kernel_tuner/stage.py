@@ -25,7 +25,12 @@ from llamea_gpu.errors import LlameaGpuError, RecordingError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
 from llamea_gpu.spaces.space import Value
 
-PRELOAD = ("numpy", "kernel_tuner")  # what takes long to import, and may be before a fork
+# What takes long to import, and may be before a fork: the backends' libraries do not touch CUDA
+# as they are imported (cuda-python 13.5, CuPy 14.2).
+PRELOAD = (
+    *("numpy", "kernel_tuner"),
+    *("kernel_tuner.backends.nvcuda", "kernel_tuner.backends.cupy"),
+)
 # What Kernel Tuner does to a configuration: our phase, the method of its DeviceInterface.
 _PHASES = (
     ("compile", "compile_kernel"),

@@ -35,8 +35,6 @@ EngineName = Literal["pipelined", "framework"]
 TIMEOUT_S = 60.0  # for compiling, checking and timing one configuration
 _CONTEXT_BYTES = 3 << 28  # of a process that uses a GPU: CUDA's own
 _ROOM = 0.8  # of the free memory
-# What Kernel Tuner imports when it makes a backend, in the order in which it looks for one.
-_BACKENDS = ("kernel_tuner.backends.nvcuda", "kernel_tuner.backends.cupy")
 
 
 class PipelinedEvaluate(ExplainingEvaluate):
@@ -214,7 +212,7 @@ class PipelinedStrategy(ExplainingStrategy):
 
 def prepare() -> None:
     """Make a copy of this process that measures at once, while CUDA is not in use."""
-    for name in _BACKENDS:
+    for name in PRELOAD:
         with suppress(Exception):  # a library that is not there, or does not load
             import_module(name)
     fork_early()
