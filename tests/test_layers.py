@@ -14,6 +14,7 @@ PACKAGE = Path(llamea_gpu.__file__).parent
 LAYERS = (
     *("errors", "resources", "files", "toml"),
     "spaces",
+    "models",
     *("clocks", "curves", "baseline", "tasks", "statistics", "scoring"),
     *("contract", "programs"),
     *("llm", "prompting"),
@@ -40,7 +41,6 @@ OWNERS = {
     "rich": {"cli"},
     "pydantic": {"evolution", "bench", "live", "promotion", "cli"},
     "loky": {"runner"},
-    "cloudpickle": {"live"},
     "kernel_tuner": {"searchers", "frameworks", "recording", "live", "export"},
     "helion": {"searchers", "frameworks", "recording", "live", "export"},
     "torch": {"searchers", "frameworks", "recording", "live", "export"},

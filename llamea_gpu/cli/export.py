@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from llamea_gpu.cli.options import one_of
 from llamea_gpu.cli.text import plain
 from llamea_gpu.errors import SearcherError
 
@@ -31,7 +30,7 @@ _MODULES = {
 
 def export(
     name: Annotated[str, typer.Argument(help="NAME or FILE.py[:Class], with ?key=value settings.")],
-    to: Annotated[Target, one_of(Target, "Autotuner.")],
+    to: Annotated[Target, typer.Option(help="Autotuner.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
     ] = None,

@@ -1,0 +1,1 @@
+"""Models of spaces too large to measure whole: fitted to clouds, judged by a gate."""

@@ -1,0 +1,156 @@
+"""The recipe of every model: what is fitted to what. One recipe for all spaces.
+
+Extremely randomised trees (Geurts et al. 2006), which predicted held-out points of five Helion
+kernels better than forests and boosting did (``docs/results/whole_spaces.md``), on the features of
+:mod:`llamea_gpu.models.features`:
+
+- **status**: a classifier over works and all kinds of failure;
+- **time** of what works: the target is log(log(t / best) + .03), which spends the trees' splits on
+  differences near the best as well as on factors of a hundred far from it. A mean of leaves is
+  never below the best time that was measured, so that no search can exploit an error there;
+- **seconds** to compile and to time, of what works and of what fails apart: logarithms.
+
+A fit is a function of the cloud alone: the seeds are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamea_gpu.errors import SpaceError
+from llamea_gpu.models.forest import Ensemble, Features, Floats, Forest
+from llamea_gpu.models.readings import Bools, Readings
+from llamea_gpu.spaces.recording import STATUSES
+
+VERSION = 1  # of everything that decides what a fit answers: raise it with a change
+LEAST_WORKING = 20  # rows that work, below which nothing is fitted
+
+_NEAR = 0.03  # added to log(t / best) before its logarithm
+_LEAST_S = 1e-3  # added to seconds before their logarithm
+_PARTS = ("status", "time", "works", "fails")
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """What is predicted for n configurations.
+
+    Attributes:
+        probability: (n, len(STATUSES)) of each status.
+        log_ms: (n,) logarithm of the time if it works.
+        works_s: (n, 2) seconds to compile and to time if it works; fails_s: if it fails.
+    """
+
+    probability: Floats
+    log_ms: Floats
+    works_s: Floats
+    fails_s: Floats
+
+    @property
+    def status(self) -> npt.NDArray[np.intp]:
+        """(n,) the most probable status; of equally probable ones the first by number."""
+        status: npt.NDArray[np.intp] = self.probability.argmax(axis=1)
+        return status
+
+    @property
+    def seconds(self) -> Floats:
+        """(n, 2) seconds to compile and to time, by the status that is predicted."""
+        return np.where((self.status == 0)[:, None], self.works_s, self.fails_s)
+
+
+class Fit:
+    """What `grow` has grown, ready to answer."""
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._forest = Forest(
+            [
+                Ensemble.of_arrays(
+                    {
+                        name.removeprefix(f"{part}_"): array
+                        for name, array in arrays.items()
+                        if name.startswith(f"{part}_")
+                    }
+                )
+                for part in _PARTS
+            ]
+        )
+        self._best = float(arrays["best"])
+
+    def one(self, features: Features) -> Predictions:
+        """Predictions for one row of features, (F,): n is 1."""
+        return self._read([output[None] for output in self._forest.one(features)])
+
+    def many(self, features: Features) -> Predictions:
+        """Predictions for (n, F) features."""
+        return self._read(self._forest.many(features))
+
+    def _read(self, outputs: list[Floats]) -> Predictions:
+        probability, time, works, fails = outputs
+        above = np.maximum(np.exp(time[:, 0]) - _NEAR, 0)
+        least = [np.maximum(np.exp(log_s) - _LEAST_S, 0) for log_s in (works, fails)]
+        return Predictions(probability, self._best + above, *least)
+
+
+def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
+    """Grow trees on some rows; ``features`` has all of them, (N, F).
+
+    Returns:
+        Plain arrays from which a `Fit` is made.
+
+    Raises:
+        SpaceError: fewer than 20 of the rows work.
+    """
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
+    works = rows & np.isfinite(readings.log_ms)
+    fails = rows & (readings.status != 0)
+    if works.sum() < LEAST_WORKING:
+        raise SpaceError(
+            f"a model needs at least {LEAST_WORKING} measurements that work, but there are "
+            f"{works.sum()}: measure more configurations"
+        )
+    steady = works & readings.steady
+    best = float(readings.log_ms[steady if steady.any() else works].min())
+    target = np.log(np.maximum(readings.log_ms - best, 0) + _NEAR)
+    log_s = np.log(np.stack([readings.compile_s, readings.benchmark_s], axis=1) + _LEAST_S)
+    known = np.isfinite(log_s).all(axis=1)
+
+    def regression(
+        chosen: Bools, values: Floats, weight: Floats | None, **options: Any
+    ) -> Ensemble:
+        model = ExtraTreesRegressor(max_depth=24, random_state=0, **options)
+        weight = None if weight is None else weight[chosen]
+        model.fit(features[chosen], values[chosen], sample_weight=weight)
+        return Ensemble.of_trees([tree.tree_ for tree in model.estimators_])
+
+    classifier = ExtraTreesClassifier(60, max_features=0.5, max_depth=24, random_state=0)
+    classifier.fit(features[rows], readings.status[rows])
+    ensembles = {
+        "status": Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_]),
+        "time": regression(works, target, readings.weight, n_estimators=100, max_features=1.0),
+    }
+    small = {"n_estimators": 40, "max_features": 0.5, "min_samples_leaf": 3}
+    for name, chosen in (("works", works & known), ("fails", fails & known)):
+        # Where nothing fails, no failure is predicted, and its seconds are never asked for.
+        chosen = chosen if chosen.any() else works & known
+        ensembles[name] = regression(chosen, log_s, None, **small)
+    ensembles["status"] = _spread(ensembles["status"], classifier.classes_)
+    arrays = {
+        f"{part}_{name}": array
+        for part in _PARTS
+        for name, array in ensembles[part].arrays().items()
+    }
+    return {**arrays, "best": np.array(best)}
+
+
+def _spread(ensemble: Ensemble, classes: npt.NDArray[Any]) -> Ensemble:
+    """A classifier's leaves as probabilities of all statuses, of which it knows some."""
+    value = np.zeros((len(ensemble.value), len(STATUSES)))
+    value[:, classes.astype(np.intp)] = ensemble.value
+    return Ensemble(ensemble.roots, ensemble.feature, ensemble.threshold, ensemble.left, value)
