@@ -161,7 +161,9 @@ class Archive:
         """
         path = folder / FILE_NAME
         if not path.is_file():
-            raise ArchiveError(f"a run folder holds {FILE_NAME}, but {folder} does not: check -o")
+            raise ArchiveError(
+                f"a run folder holds {FILE_NAME}, but {folder} does not: {_instead(folder)}"
+            )
         if path.stat().st_size > MAX_ARCHIVE_BYTES:
             raise ArchiveError(f"an archive has at most {MAX_ARCHIVE_BYTES} bytes, but {path} more")
         with ExitStack() as stack:
@@ -529,3 +531,13 @@ def _unpack(
         error=error,
         batch=np.frombuffer(data, "<i4", n, 20 * n) if batched else None,
     )
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a folder that is no run's."""
+    if (folder / "bench.json").is_file():
+        return "it is a bench's, which 'llamea-gpu report' shows, and the command that began it"
+    if not folder.is_dir():
+        return "there is no such folder: check the path"
+    runs = [path.parent for path in folder.glob(f"*/{FILE_NAME}")]
+    return f"name one in it, such as {runs[0]}" if runs else "give what 'evolve -o' wrote"

@@ -28,6 +28,28 @@ Messages give the rule, what was got, and how to mend it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+_SHORTEST_PART = 3
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message about a ``name`` that is none of ``known``: what may be meant.
+
+    Names that look alike, then those that ``name`` is a part of; where there are none,
+    ``otherwise``, or all that there are.
+    """
+    known = tuple(known)
+    folded = {each.casefold(): each for each in known}
+    wanted = name.casefold()
+    close = difflib.get_close_matches(wanted, folded, n=3)
+    parts = [each for each in folded if len(wanted) >= _SHORTEST_PART and wanted in each]
+    found = [folded[each] for each in dict.fromkeys((*close, *parts))][:3]
+    if found:
+        return f"did you mean {' or '.join(found)}?"
+    return otherwise or (f"there are {', '.join(known)}" if known else "there are none")
+
 
 class LlameaGpuError(Exception):
     """Base of every error this package raises on purpose."""

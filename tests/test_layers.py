@@ -41,6 +41,7 @@ OWNERS = {
     "rich": {"cli"},
     "pydantic": {"evolution", "bench", "live", "promotion", "cli"},
     "loky": {"runner"},
+    "cloudpickle": {"live"},
     "kernel_tuner": {"searchers", "frameworks", "recording", "live", "export"},
     "helion": {"searchers", "frameworks", "recording", "live", "export"},
     "torch": {"searchers", "frameworks", "recording", "live", "export"},

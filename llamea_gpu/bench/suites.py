@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from llamea_gpu import toml
-from llamea_gpu.errors import BenchError, UnknownSpaceError
+from llamea_gpu.errors import BenchError, UnknownSpaceError, suggestion
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.catalogue import SPLITS, list_spaces, load_spaces, split_part
 from llamea_gpu.spaces.recording import Recording
@@ -48,7 +48,7 @@ def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
     """
     known = suites()
     if name not in known:
-        raise BenchError(f"a suite must be one of {', '.join(known)}, but got {name!r}")
+        raise BenchError(f"there is no suite {name!r}: {suggestion(name, known)}")
     suite = known[name]
     here = [pattern for pattern in suite.patterns if _names(pattern, search_path)]
     if not here:

@@ -26,6 +26,7 @@ _COMMANDS = {
     "report": "report:report",
     "doctor": "doctor:doctor",
     "spaces": "spaces:app",
+    "searchers": "searchers:app",
     "runs": "runs:app",
     "exchange": "exchange:app",
 }

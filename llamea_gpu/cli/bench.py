@@ -31,7 +31,7 @@ from llamea_gpu.cli.options import (
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import BenchError
 from llamea_gpu.runner import Runner
-from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import build_tasks
 
@@ -78,6 +78,8 @@ def bench(
     """Compare searchers on recordings (default: the validation split), seeds paired."""
     tasks = build_tasks(_recordings(spaces, suite, spaces_path), clock)
     sources = [resolve(spec) for spec in searchers]
+    for source in sources:
+        require_ready(source)
     settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
     plan = make_plan(sources, tasks, repeats, settings)
     known = load_baseline(baseline_from) if baseline or baseline_from else None
@@ -123,11 +125,9 @@ def _check_outputs(report: Path | None, ioh: Path | None) -> None:
     if ioh is not None and ioh.exists() and (not ioh.is_dir() or any(ioh.iterdir())):
         raise BenchError(f"--ioh needs a new folder, but {ioh} is not empty: give another")
     if report is not None:
-        from llamea_gpu.report.page import require_plotly
+        from llamea_gpu.report import check_output
 
-        require_plotly()
-        if report.is_dir() or not report.absolute().parent.is_dir():
-            raise BenchError(f"--report must be a file in a folder that exists, but got {report}")
+        check_output(report)
 
 
 def _write_report(results: BenchResults, file: Path) -> None:

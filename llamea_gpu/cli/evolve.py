@@ -101,10 +101,9 @@ def evolve(
 
 
 def _live_report(folder: Path, file: Path, settings: EvolutionSettings) -> LiveReport:
-    from llamea_gpu.report import LiveReport
+    from llamea_gpu.report import LiveReport, check_output
 
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        raise SettingsError(f"--live-report must be a file in a folder that exists, got {file}")
+    check_output(file)
     prices = load_prices(Path(settings.prices) if settings.prices else None)
     return LiveReport(folder, file, prices, warnings.warn)
 

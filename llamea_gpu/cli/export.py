@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from llamea_gpu.cli.options import one_of
 from llamea_gpu.cli.text import plain
 from llamea_gpu.errors import SearcherError
 
@@ -30,7 +31,7 @@ _MODULES = {
 
 def export(
     name: Annotated[str, typer.Argument(help="NAME or FILE.py[:Class], with ?key=value settings.")],
-    to: Annotated[Target, typer.Option(help="Autotuner.")],
+    to: Annotated[Target, one_of(Target, "Autotuner.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
     ] = None,

@@ -25,7 +25,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
-from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
@@ -65,6 +65,7 @@ def run(
     """Run a searcher once on a recording and print the trace."""
     task = _task(space, clock, spaces_path)
     source = resolve(searcher)
+    require_ready(source)
     warn_if_unsafe(unsafe)
     with Runner.open(workers=1, unsafe=unsafe) as runner:
         trace = runner.run(source, task, seed, limits=_limits(cpu_limit), charge_cpu=charge_cpu)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,11 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from llamea_gpu.cli.text import cell
+from llamea_gpu.errors import suggestion
 from llamea_gpu.spaces.catalogue import search_path_from_environment
 
-PLAIN_WIDTH = 140
+PLAIN_WIDTH = 1000  # a pipe has no width: nothing is cut or folded
 _PLAIN_EVERY_S = 15.0
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=Enum)
 MAX_CPU_LIMIT_S = 86_400.0
 
 SpacesPath = Annotated[
@@ -45,10 +49,28 @@ Unsafe = Annotated[
 ]
 
 
+def one_of(kind: type[Kind], help_: str) -> Any:
+    """An option whose value is one of ``kind``, with either kind of dash, in any case."""
+
+    def parse(text: str) -> Kind:
+        values = [str(each.value) for each in kind]
+        try:
+            return kind(text.lower().replace("_", "-"))
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is none of {', '.join(values)}: {suggestion(text, values)}"
+            ) from None
+
+    return typer.Option(
+        help=help_, parser=parse, metavar="|".join(str(each.value) for each in kind)
+    )
+
+
 def output_console() -> Console:
-    """Where tables go; wide enough for them when nobody's terminal sets the width."""
+    """Where tables go: as wide as the terminal, or COLUMNS, and whole where neither is."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    bounded = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return console if bounded else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def warn_if_unsafe(unsafe: bool) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.llm import load_prices
 
 
@@ -22,10 +21,9 @@ def report(
     ] = None,
 ) -> None:
     """Write a report that needs no network: one file, for any browser."""
-    from llamea_gpu.report import read_source, write_report
+    from llamea_gpu.report import check_output, read_source, write_report
 
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise LlameaGpuError(f"the output must be a file in a folder that exists, got {output}")
+    check_output(output)
     found = read_source(source, load_prices(prices))
     size = write_report(found, output, title=title or source.resolve().name)
     typer.echo(f"{output}: {size / 1e6:.1f} MB, open it in a browser")

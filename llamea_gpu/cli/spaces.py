@@ -15,7 +15,7 @@ from rich.table import Table
 
 from llamea_gpu.cli import record, record_helion
 from llamea_gpu.cli.clouds import cloud_summary, print_cloud
-from llamea_gpu.cli.options import AsJson, SpacesPath, output_console, search_path
+from llamea_gpu.cli.options import AsJson, SpacesPath, one_of, output_console, search_path
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.catalogue import (
@@ -212,7 +212,7 @@ def _warn(warnings: Iterable[str]) -> None:
 def export(
     space: Space,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
-    to: Annotated[Format, typer.Option(help="Format.")],
+    to: Annotated[Format, one_of(Format, "Format.")],
     spaces_path: SpacesPath = None,
     force: Force = False,
 ) -> None:

@@ -6,7 +6,6 @@ budgets) and what may not (everything the results depend on) is marked here.
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from llamea_gpu import toml
-from llamea_gpu.errors import SettingsError
+from llamea_gpu.errors import SettingsError, suggestion
 from llamea_gpu.files import read_text
 from llamea_gpu.prompting import OPERATORS
 
@@ -231,9 +230,9 @@ def _complaint(item: Any) -> str:
     """One of pydantic's complaints, in our words: the rule and what was got."""
     name = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(name, EvolutionSettings.model_fields, n=3)
-        hint = f": did you mean {' or '.join(close)}?" if close else ""
-        return f"there is no setting {name!r}{hint}"
+        settings = EvolutionSettings.model_fields
+        hint = suggestion(name, settings, "'evolve --help' lists them")
+        return f"there is no setting {name!r}: {hint}"
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error":
         return f"{name}: {message}" if name else str(message)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.files import read_text
 from llamea_gpu.live.result import TuneProgress, TuneSettings, TuningResult
 from llamea_gpu.resources import resource_dir
@@ -44,7 +44,8 @@ def find_kernel_script(spec: str) -> Path:
         if spec in (name, path.stem):
             return path
     raise SearcherError(
-        f"a kernel script must be a Python file or one of {', '.join(shipped)}, but got {spec!r}"
+        f"a kernel script must be a Python file or one that ships, but got {spec!r}: "
+        f"{suggestion(spec, shipped)}"
     )
 
 

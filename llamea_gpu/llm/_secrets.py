@@ -37,6 +37,21 @@ class Redactor:
         return f"Redactor({self._label!r})"
 
 
+def require_key(variable: str, base_url: str | None) -> str | None:
+    """The key in ``variable`` for the server at ``base_url``, where None is OpenAI's own.
+
+    Raises:
+        SettingsError: as for `read_key`, or OpenAI's own server without a key.
+    """
+    key = read_key(variable)
+    if key is None and base_url is None:
+        raise SettingsError(
+            f"OpenAI needs a key, but the environment variable {variable} is not set: set it, or "
+            f"OPENAI_BASE_URL to the address of a server that needs none"
+        )
+    return key
+
+
 def read_key(variable: str) -> str | None:
     """The key in the environment variable ``variable``; None when unset or blank.
 

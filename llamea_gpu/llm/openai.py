@@ -35,7 +35,7 @@ from llamea_gpu.llm._completion import NotACompletionError, parse_completion
 from llamea_gpu.llm._dialect import Dialect
 from llamea_gpu.llm._faults import Fault
 from llamea_gpu.llm._responses import parse_response
-from llamea_gpu.llm._secrets import Redactor, read_key
+from llamea_gpu.llm._secrets import Redactor, require_key
 from llamea_gpu.llm.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -88,12 +88,7 @@ class OpenAIClient:
             )
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         _refuse_credentials(base_url)
-        key = read_key(api_key_env)
-        if key is None and base_url is None:
-            raise SettingsError(
-                f"OpenAI needs a key, but the environment variable {api_key_env} is not set: set "
-                f"it, or give the base_url of a server that needs none"
-            )
+        key = require_key(api_key_env, base_url)
         self._redact = Redactor(key or "", api_key_env)
         self._key_variable = api_key_env
         self._timeout_s = timeout_s

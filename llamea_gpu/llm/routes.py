@@ -5,11 +5,13 @@ Not here: reading settings from a file. No options hold a key, only the name of 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from llamea_gpu.llm._base import ChatClient
+from llamea_gpu.llm._secrets import require_key
 from llamea_gpu.llm.batch import BatchExchange
 from llamea_gpu.llm.replay import ReplayClient
 from llamea_gpu.llm.retry import RetryPolicy
@@ -28,6 +30,14 @@ class OpenAIOptions:
     max_retries: int = 4
     max_concurrency: int = 8
     api: Literal["chat", "responses"] = "chat"
+
+    def require_key(self) -> None:
+        """Fail where a client would fail for want of a key, without the SDK.
+
+        Raises:
+            SettingsError: see :func:`llamea_gpu.llm._secrets.require_key`.
+        """
+        require_key(self.api_key_env, self.base_url or os.environ.get("OPENAI_BASE_URL") or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from llamea_gpu.report.charts import Chart, Page, Section, Tree, plain_json
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_MARK = b'<meta name="generator" content="llamea-gpu'
+_HEAD_BYTES = 4096
 ASSETS = Path(__file__).resolve().parent / "assets"
 SCRIPTS = ("page.js", "charts.js", "tables.js", "code.js", "details.js", "tree.js", "start.js")
 
@@ -106,6 +108,23 @@ def require_plotly() -> None:
     if find_spec("plotly") is None:
         raise LlameaGpuError(
             "a report needs Plotly, which is not installed: pip install 'llamea-gpu[report]'"
+        )
+
+
+def check_output(output: Path) -> None:
+    """Refuse, before anything is computed, a file that no report can or should be written to.
+
+    A report that stands there is replaced: it can be made again.
+
+    Raises:
+        LlameaGpuError: a folder, a file in no folder, a file of somebody else, or no Plotly.
+    """
+    require_plotly()
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise LlameaGpuError(f"a report must be a file in a folder that exists, but got {output}")
+    if output.exists() and _MARK not in output.read_bytes()[:_HEAD_BYTES]:
+        raise LlameaGpuError(
+            f"{output} exists already and is no report: name another file, or remove it"
         )
 
 

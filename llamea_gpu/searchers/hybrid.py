@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,6 +48,11 @@ from llamea_gpu.searchers.spec import Spec
 def names() -> tuple[str, ...]:
     """None: a hybrid is named by its parts."""
     return ()
+
+
+def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

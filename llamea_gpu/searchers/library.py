@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from llamea_gpu.contract import Optimizer
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 
 Setting = int | float | bool | str
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -75,10 +75,7 @@ def parse_settings(
     for item in filter(None, query.split("&")):
         key, _, text = item.partition("=")
         if key not in defaults:
-            raise SearcherError(
-                f"{spec}: a setting must be one of ({', '.join(defaults) or 'there are none'}), "
-                f"but got {key!r}"
-            )
+            raise SearcherError(f"{spec}: there is no setting {key!r}: {suggestion(key, defaults)}")
         settings[key] = _converted(spec, key, text, defaults[key])
     return settings
 

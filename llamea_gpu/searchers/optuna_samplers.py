@@ -16,12 +16,13 @@ It only reads specs; Optuna is imported where a search runs.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from llamea_gpu.contract import Configuration, Evaluate, Space, measured_in
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ def names() -> tuple[str, ...]:
     return tuple(_DEFAULTS)
 
 
+def options(name: str) -> Mapping[str, Setting]:
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return _DEFAULTS[name]
+
+
 def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     """The searcher that ``optuna:NAME?QUERY`` names.
 
@@ -62,7 +68,9 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
             is missing.
     """
     if name not in _DEFAULTS:
-        raise SearcherError(f"{spec}: a sampler of Optuna must be one of {', '.join(_DEFAULTS)}")
+        raise SearcherError(
+            f"{spec}: Optuna has no sampler {name!r} here: {suggestion(name, _DEFAULTS)}"
+        )
     versions = {"optuna": require("optuna", "optuna", spec)}
     if name == "CmaEsSampler":
         versions["cmaes"] = require("cmaes", "optuna", spec)

@@ -15,16 +15,16 @@ file may hold anything; the sandbox runs it.
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llamea_gpu.errors import AnswerError, SearcherError
+from llamea_gpu.errors import AnswerError, SearcherError, suggestion
 from llamea_gpu.files import MAX_TEXT_BYTES, read_text
 from llamea_gpu.programs import Program, Provenance, read_program
-from llamea_gpu.programs.shipped import provenance_of, shipped
+from llamea_gpu.programs.shipped import classical, generated, provenance_of, shipped
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings
 from llamea_gpu.searchers.spec import SCHEMES, Spec
 
@@ -100,6 +100,10 @@ def read_source(path: Path) -> str:
     """
     try:
         return read_text(path)
+    except FileNotFoundError:
+        beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = suggestion(path.name, beside, "check the path")
+        raise SearcherError(f"there is no file {path}: {hint}") from None
     except (OSError, ValueError) as error:
         raise SearcherError(
             f"a searcher's file must be a regular file of UTF-8 text, at most {MAX_TEXT_BYTES:,} "
@@ -121,8 +125,46 @@ def read_file(path: Path, class_name: str = "") -> Program:
         raise SearcherError(f"{path} must hold an optimizer, but: {error}{hint}") from error
 
 
+def require_ready(searcher: Searcher) -> None:
+    """Fail before the first run of ``searcher`` for want of what each would fail for: a key.
+
+    Raises:
+        SearcherError: the environment's route to a model lacks something.
+        SettingsError: it is OpenAI's own, and there is no key.
+    """
+    spec = Spec.parse(searcher.name)
+    whole = [spec]
+    if spec.scheme == "hybrid":
+        whole = [Spec.parse(each) for each in searcher.name.partition(":")[2].split("+", 1)]
+    for part in whole:
+        if part.scheme == "llm":
+            from llamea_gpu.searchers.llm.route import require_route
+
+            require_route(part.value("route") or "")
+
+
+def known_searchers() -> dict[str, tuple[str, ...]]:
+    """Every spec that is a name alone: the classical and generated optimizers, then by scheme.
+
+    A scheme whose library is not installed, or whose targets are no fixed names, has none.
+    """
+    known = {"classical": tuple(classical()), "generated": tuple(generated())}
+    for scheme, module in SCHEMES.items():
+        try:
+            names: tuple[str, ...] = importlib.import_module(module).names()
+        except SearcherError:
+            names = ()
+        known[scheme] = tuple(f"{scheme}:{name}" for name in names)
+    return known
+
+
 def _unknown(name: str) -> str:
-    known = tuple(shipped())
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+    scheme, colon, target = name.partition(":")
+    if os.path.isdir(name):  # unlike Path's, never raises
+        hint = f"it is a folder: name a file in it, {name.rstrip('/')}/FILE.py"
+    elif colon and target:
+        hint = suggestion(scheme, SCHEMES, f"before a colon stands one of {', '.join(SCHEMES)}")
+    else:
+        known = [spec for specs in known_searchers().values() for spec in specs]
+        hint = suggestion(name, known, "'searchers list' shows what there is")
     return f"a searcher must be a known name or a FILE.py[:Class], but got {name!r}: {hint}"

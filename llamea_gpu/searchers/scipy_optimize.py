@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.contract import Configuration, Evaluate, Space, measured_in
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 _DEFAULTS: dict[str, dict[str, Setting]] = {
@@ -59,6 +59,11 @@ def names() -> tuple[str, ...]:
     return tuple(_DEFAULTS)
 
 
+def options(name: str) -> Mapping[str, Setting]:
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return _DEFAULTS[name]
+
+
 def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     """The searcher that ``scipy:NAME?QUERY`` names.
 
@@ -66,7 +71,9 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
         SearcherError: there is no such method or setting, or a value has another type.
     """
     if name not in _DEFAULTS:
-        raise SearcherError(f"{spec}: a method of scipy must be one of {', '.join(_DEFAULTS)}")
+        raise SearcherError(
+            f"{spec}: scipy has no global method {name!r} here: {suggestion(name, _DEFAULTS)}"
+        )
     return LibrarySearcher(
         name=spec,
         factory="llamea_gpu.searchers.scipy_optimize:ScipySearch",

@@ -7,7 +7,6 @@ looks at file names only; nothing is read until :func:`load_space`.
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamea_gpu import toml
-from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
+from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError, suggestion
 from llamea_gpu.files import read_text
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.cloud import Cloud
@@ -188,8 +187,14 @@ def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEn
     entries = {entry.name: entry for entry in among}
     if spec in entries:
         return entries[spec]
-    close = difflib.get_close_matches(spec, entries, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(close)}?" if close else "'spaces list' shows what there is"
+    hint = suggestion(spec, (*entries, *SPLITS), "'spaces list' shows what there is")
+    if spec in SPLITS:
+        hint = "it is a split of several: 'spaces list' shows which, name one"
+    elif os.path.isdir(spec):  # unlike Path's, never raises
+        hint = (
+            f"it is a folder: name one file in it, or give the folder as --spaces-path and a name "
+            f"from 'spaces list --spaces-path {quoted(spec)}'"
+        )
     raise UnknownSpaceError(
         f"a {what} must be the name of one that ships or lies on the search path, or the path of "
         f"a file, but got {quoted(spec)}: {hint}"

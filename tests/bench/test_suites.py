@@ -43,7 +43,7 @@ def test_without_the_hub_it_is_said_where_to_get_it() -> None:
 
 
 def test_an_unknown_suite_names_those_there_are() -> None:
-    with pytest.raises(BenchError, match="one of train, validation"):
+    with pytest.raises(BenchError, match="did you mean hub"):
         load_suite("hubb")
 
 

@@ -154,7 +154,7 @@ def test_bench_keeps_resumes_and_logs(tmp_path: Path) -> None:
     assert "random_search has the highest P" in done.stdout
     assert "Fewer than 5 repeats" in done.stdout
     assert "not empty" in llamea(*arguments, "--ioh", logs, status=2).stderr
-    assert "--report must be" in llamea(*arguments, "--report", tmp_path, status=2).stderr
+    assert "a report must be" in llamea(*arguments, "--report", tmp_path, status=2).stderr
     again = ("bench", "random_search", "--suite", "quick", "--seed", 2, "-o", kept)
     assert "one group of settings" in llamea(*again, status=2).stderr
 

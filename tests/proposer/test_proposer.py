@@ -512,7 +512,7 @@ def test_latency_is_charged_only_when_asked_and_only_beyond_measuring(
         ("llm:m?api_key=sk-1", "must hold no key"),
         ("llm:m?rounds=0", "rounds from 1"),
         ("llm:m?rounds=x", "rounds must be of type int"),
-        ("llm:m?wings=2", "a setting must be one of (rounds, "),
+        ("llm:m?wings=2", "no setting 'wings'"),
         ("llm:m?temperature=hot", "temperature must be a number from 0 to 2"),
         ("llm:m?temperature=0.2,3", "temperature must be a number from 0 to 2"),
         ("llm:a,?rounds=1", "must have a model"),

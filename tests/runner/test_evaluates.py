@@ -24,16 +24,6 @@ Run = Callable[[str, Task], Trace]
 SEED = 5
 SOURCE = Path(submitting.__file__).read_text(encoding="utf-8")
 CLOCKS = ("sequential", "parallel(4)", "pipelined(4)")
-CHECKS = (
-    "EverySubmissionIsHandedOutOnce",
-    "WhatIsSubmittedTwiceIsMeasuredOnce",
-    "WhatIsKnownIsFree",
-    "ACallLeavesTheOthersToLaterWaits",
-    "NothingIsHarmless",
-    "AnInvalidOneQueuesNothing",
-    "AFloodIsRefused",
-    "ArraysAreConfigurations",
-)
 
 
 def in_this_process(name: str, task: Task) -> Trace:
@@ -61,13 +51,13 @@ def task(request: pytest.FixtureRequest) -> Task:
     return replace(Task.build(small_recording()), clock=make_clock(request.param), budget_s=50.0)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", submitting.CHECKS)
 def test_what_the_contract_promises(run: Run, task: Task, check: str) -> None:
     trace = run(check, task)
     assert (trace.outcome, trace.error) == ("finished", None)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", submitting.CHECKS)
 def test_what_the_contract_promises_where_a_framework_measures_in_calls(
     task: Task, check: str
 ) -> None:

@@ -224,7 +224,12 @@ def test_configurations_that_break_constraints_are_left_out_with_a_warning(write
     document = t4(result(), other(invalidity="constraints"))
     recording, warnings = import_recording(write(document))
     assert recording.space.size == 1
-    assert warnings == ("1 configurations that break constraints were left out",)
+    assert warnings[0] == "1 configurations that break constraints were left out"
+
+
+def test_without_t1_it_is_said_what_is_unknown_and_how_to_add_it(write):
+    (warning,) = import_recording(write(t4(result(), other())))[1]
+    assert "--t1 T1.json" in warning
 
 
 # -- with a T1 file -----------------------------------------------------------------------------

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+# Of any evaluate, whatever its budget.
+CHECKS = (
+    "EverySubmissionIsHandedOutOnce",
+    "WhatIsSubmittedTwiceIsMeasuredOnce",
+    "WhatIsKnownIsFree",
+    "ACallLeavesTheOthersToLaterWaits",
+    "NothingIsHarmless",
+    "AnInvalidOneQueuesNothing",
+    "AFloodIsRefused",
+    "ArraysAreConfigurations",
+)
+
 
 def refusal(evaluate, configs):
     """The text of the ValueError that submitting raises; empty when it raises none."""

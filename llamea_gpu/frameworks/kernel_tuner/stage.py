@@ -11,12 +11,11 @@ import fcntl
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,7 +25,12 @@ from llamea_gpu.errors import LlameaGpuError, RecordingError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
 from llamea_gpu.spaces.space import Value
 
-PRELOAD = ("numpy", "kernel_tuner")  # what takes long to import, and may be before a fork
+# What takes long to import, and may be before a fork: the backends' libraries do not touch CUDA
+# as they are imported (cuda-python 13.5, CuPy 14.2).
+PRELOAD = (
+    *("numpy", "kernel_tuner"),
+    *("kernel_tuner.backends.nvcuda", "kernel_tuner.backends.cupy"),
+)
 # What Kernel Tuner does to a configuration: our phase, the method of its DeviceInterface.
 _PHASES = (
     ("compile", "compile_kernel"),
@@ -102,8 +106,10 @@ def measure(
     Raises:
         RecordingError: the kernel or the backend cannot be used.
     """
-    from kernel_tuner import tune_kernel
+    from kernel_tuner import core, tune_kernel
 
+    # The sources of what fails would stay where we are.
+    core.KernelInstance.prepare_temp_files_for_error_msg = _without_a_copy
     measuring = _Measuring(channel, lock, script)
     try:
         # Whatever the environment says: who shares devices out is the owner.
@@ -117,12 +123,14 @@ def measure(
 class Phases:
     """Says which phase a configuration has come to, and keeps how long each took.
 
-    Compilations may go on side by side; what uses the device has it alone.
+    Compilations may go on side by side; what uses the device has it alone. Comparing results with
+    the right ones does not: where they have left the device, the next process has its turn.
     """
 
     def __init__(self, announce: Callable[[str], None], lock: Path) -> None:
         self._announce = announce
         self._lock = lock
+        self._held: IO[str] | None = None
         self.seconds: dict[str, float] = {}
         self.current = ""
 
@@ -130,6 +138,8 @@ class Phases:
         """Time the methods of a ``DeviceInterface``, which loses the time of what raises."""
         for phase, method in _PHASES:
             setattr(device, method, self._timed(phase, getattr(device, method)))
+        if "time" in device.dev.units:  # by events of a GPU: the host is free to compare
+            device.retrieve_results_to_host = self._releasing(device.retrieve_results_to_host)
 
     def reset(self) -> None:
         """Begin with another configuration."""
@@ -137,23 +147,38 @@ class Phases:
 
     def _timed(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            with nullcontext() if phase == "compile" else self._device_alone():
-                self.current = phase
-                self._announce(phase)
-                start = perf_counter()
-                try:
-                    return call(*args, **kwargs)
-                finally:
-                    self.seconds[phase] = perf_counter() - start
+            if phase != "compile":
+                self._acquire()
+            self.current = phase
+            self._announce(phase)
+            start = perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.seconds[phase] = perf_counter() - start
+                self._release()
 
         return timed
 
-    @contextmanager
-    def _device_alone(self) -> Iterator[None]:
+    def _releasing(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        def fetched(*args: Any, **kwargs: Any) -> Any:
+            results = fetch(*args, **kwargs)
+            if all(result is None or isinstance(result, np.ndarray) for result in results):
+                self._release()
+            return results
+
+        return fetched
+
+    def _acquire(self) -> None:
+        """Wait for the device, and have it alone."""
         self._announce(WAITING)
-        with self._lock.open("a") as file:  # closing it releases the lock, as dying does
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        self._held = self._lock.open("a")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.close()  # which releases the lock, as dying does
+            self._held = None
 
 
 class _Measuring:
@@ -215,7 +240,7 @@ class _Measuring:
         return {
             "status": "incorrect" if incorrect else _STATUS_OF_PHASE.get(phase, "runtime_error"),
             "seconds": self._phases.seconds,
-            "message": str(error).strip()[:_MOST_SHOWN],
+            "message": str(error).replace(f", {_WARM_UP}=1", "").strip()[:_MOST_SHOWN],
             # After a fault inside a kernel the CUDA context answers every call with that fault.
             "broken": phase in ("check", "benchmark") and not incorrect,
         }
@@ -291,6 +316,11 @@ def _description(
         "default_configuration": _python_values(script.default_configuration),
         "note": script.note,
     }
+
+
+def _without_a_copy(instance: Any) -> list[str]:
+    instance.delete_temp_files()
+    return []
 
 
 def _python(value: Any) -> Any:

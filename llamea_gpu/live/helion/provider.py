@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +36,7 @@ from llamea_gpu.engine.early import early_template
 from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
+from llamea_gpu.engine.scratch import memory_folder
 from llamea_gpu.engine.template import ForkedTemplate, Template
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.stages import PRELOAD
@@ -392,10 +392,7 @@ def _scratch(arguments: Any) -> str | None:
         for leaf in tree_leaves(arguments)
         if isinstance(leaf, torch.Tensor)
     )
-    memory = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
-    if memory.is_dir() and shutil.disk_usage(memory).free > 4 * needed + (1 << 28):
-        return str(memory)
-    return None
+    return memory_folder(needed)
 
 
 def _unmeasured(config: Any) -> BenchmarkResult:

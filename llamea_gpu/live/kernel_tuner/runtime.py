@@ -196,6 +196,13 @@ class KernelTunerEvaluate(QueuedEvaluate):
             BudgetExhausted: the run is over, or Kernel Tuner failed.
             Stalled: too many asks in a row brought nothing new.
         """
+        rows = self._valid_rows(configs)
+        fresh = self._unknown(rows)
+        self._count_idle(len(rows), len(fresh))
+        self._measure(fresh)
+        return [self._cost_of[row] for row in rows]
+
+    def _valid_rows(self, configs: Any) -> list[int]:
         configs = list(configs)
         rows = [self.space.row(config) for config in configs]
         if rows and min(rows) < 0:
@@ -204,17 +211,21 @@ class KernelTunerEvaluate(QueuedEvaluate):
                 f"configurations must be valid in this space, but {wrong!r:.200} is not: check "
                 "with space.contains or use space.repair"
             )
-        fresh = [row for row in dict.fromkeys(rows) if row not in self._cost_of]
-        self._count_idle(len(rows), len(fresh))
-        try:  # with nothing new, too: this is where Kernel Tuner looks at the clock
-            costs = self.func.eval_all([self.space.native[row] for row in fresh])
+        return rows
+
+    def _unknown(self, rows: Sequence[int]) -> list[int]:
+        return [row for row in dict.fromkeys(rows) if row not in self._cost_of]
+
+    def _measure(self, rows: Sequence[int]) -> None:
+        """Measure rows; with none, too: this is where Kernel Tuner looks at the clock."""
+        try:
+            costs = self.func.eval_all([self.space.native[row] for row in rows])
         except Exception as reason:
             self.fault = reason
             raise BudgetExhausted from reason
-        for row, cost in zip(fresh, costs, strict=True):
+        for row, cost in zip(rows, costs, strict=True):
             # The largest float is how Kernel Tuner spells a failure.
             self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
-        return [self._cost_of[row] for row in rows]
 
     def _count_idle(self, asked: int, fresh: int) -> None:
         self._idle_asks = 0 if fresh else self._idle_asks + max(asked, 1)
@@ -232,7 +243,7 @@ class KernelTunerStrategy:
     optimizer does, the result of tuning is all that was measured.
     """
 
-    make_evaluate = KernelTunerEvaluate
+    make_evaluate: type[KernelTunerEvaluate] = KernelTunerEvaluate
     optimizer: Any = None
 
     def __init__(

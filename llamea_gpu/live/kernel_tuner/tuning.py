@@ -1,9 +1,10 @@
-"""Tuning a live Kernel Tuner kernel with any searcher, in this process.
+"""Tuning a live Kernel Tuner kernel with any searcher, on the engine where it can.
 
 What it does: calls ``tune_kernel`` with the script's arguments and the searcher as its strategy,
 and keeps whatever was measured when the run is interrupted or the device fails.
 
-What it does not do: protect this process from a kernel that crashes it; the recorder does.
+What it does not do: protect this process from a kernel that crashes it where Kernel Tuner's own
+runner measures.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
 from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
+from llamea_gpu.live.kernel_tuner.pipelined import prepare
 from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
 from llamea_gpu.live.result import (
     Measured,
@@ -51,6 +53,8 @@ def tune_kernel_tuner_script(
         RecordingError: the script does not load, or a recorder measures on the GPU.
     """
     version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
+    if settings.engine == "pipelined":
+        prepare()  # before the script may use the GPU
     script = load_kernel_script(path, settings.sizes)
     watch = Watch(progress)
     run = _Run(script, searcher, settings, watch)
@@ -104,7 +108,7 @@ class _Run:
         self._names = list(script.arguments["tune_params"])
         found = load_searcher(searcher, KernelTunerFramework(script), {})
         self.strategy = TolerantStrategy(
-            found.name, found.make, found.hyperparameters, settings.seed
+            found.name, found.make, found.hyperparameters, settings.seed, engine=settings.engine
         )
         self.strategy.on_batch = self._note
         self.results: Sequence[_Result] = ()

@@ -23,7 +23,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.searchers.helion.keywords import parse_keywords
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
@@ -57,6 +57,11 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
+def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return _DEFAULTS
+
+
 def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     """The searcher that ``helion:NAME?QUERY`` names.
 
@@ -65,7 +70,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
             has no model, or Helion or torch is missing or too old.
     """
     if name not in _MODULES:
-        raise SearcherError(f"{spec}: a search of Helion must be one of {', '.join(_MODULES)}")
+        raise SearcherError(f"{spec}: Helion has no search {name!r}: {suggestion(name, _MODULES)}")
     versions = {
         package: require(package, "helion", spec) for package in ("helion", "torch", "scikit-learn")
     }

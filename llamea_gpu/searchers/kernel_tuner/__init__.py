@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Mapping
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.searchers.kernel_tuner.installed import Strategy, strategies
-from llamea_gpu.searchers.library import LibrarySearcher, parse_settings, require
+from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 _FACTORY = "llamea_gpu.searchers.kernel_tuner.strategy:build"
 # What the strategies themselves are made of: another version of these gives other runs.
@@ -35,8 +36,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     known = strategies()
     if name not in known:
         raise SearcherError(
-            f"{spec}: a strategy must be one that Kernel Tuner {version} has "
-            f"({', '.join(known)}), but got {name!r}"
+            f"{spec}: Kernel Tuner {version} has no strategy {name!r}: {suggestion(name, known)}"
         )
     strategy = known[name]
     if not _is_complete(strategy):
@@ -62,6 +62,11 @@ def names() -> tuple[str, ...]:
     if importlib.util.find_spec("kernel_tuner") is None:
         return ()
     return tuple(name for name, strategy in strategies().items() if _is_complete(strategy))
+
+
+def options(name: str) -> Mapping[str, Setting]:
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return strategies()[name].options
 
 
 def _is_complete(strategy: Strategy) -> bool:

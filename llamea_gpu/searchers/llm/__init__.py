@@ -12,6 +12,8 @@ It only reads specs; the proposer and the SDK of a route are imported where it r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.hybrid import trusted
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings
@@ -24,6 +26,11 @@ _NO_FALLBACK = "none"
 def names() -> tuple[str, ...]:
     """None: which models there are is the server's."""
     return ()
+
+
+def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
+    """What ``?key=value`` may set of ``name``, with the defaults."""
+    return defaults()
 
 
 def resolve(spec: str, name: str, query: str) -> LibrarySearcher:

@@ -64,6 +64,18 @@ def route_options(route: str, run_id: str) -> RouteOptions:
     raise SearcherError(f"a route must be one of {', '.join(ROUTES)}, but got {route!r}")
 
 
+def require_route(route: str) -> None:
+    """Fail once and now, not in each run.
+
+    Raises:
+        SearcherError: as for `route_options`.
+        SettingsError: OpenAI's own server is meant, and there is no key.
+    """
+    options = route_options(route, "")
+    if isinstance(options, OpenAIOptions):
+        options.require_key()
+
+
 def record_folder() -> Path | None:
     """Where conversations are kept, made if need be; None: nowhere.
 

@@ -65,6 +65,11 @@ _STATUS = {
 }
 _INVALIDITY = {status: word for word, status in _STATUS.items()} | {"error": "runtime"}
 _OURS = "llamea_gpu"
+_WITHOUT_T1 = (
+    "without its T1 file, the values of parameters are those that were measured, and constraints, "
+    "the kernel and its arguments are unknown: 'llamea-gpu spaces import FILE --t1 T1.json -o ...' "
+    "adds them"
+)
 
 
 class T4Reader:
@@ -99,6 +104,7 @@ class T4Reader:
         if _OURS in metadata:
             _, values = parameters_from_json(ours)
             return rows.build(values, info_from_json(ours, name)), tuple(notes)
+        notes.append(_WITHOUT_T1)
         return rows.build(rows.derived_values(), _info(path, name, None, False)), tuple(notes)
 
 

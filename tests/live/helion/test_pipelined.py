@@ -19,17 +19,6 @@ from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 from llamea_gpu.programs import make
 from llamea_gpu.searchers.registry import resolve_program
 
-CHECKS = (
-    "EverySubmissionIsHandedOutOnce",
-    "WhatIsSubmittedTwiceIsMeasuredOnce",
-    "WhatIsKnownIsFree",
-    "ACallLeavesTheOthersToLaterWaits",
-    "NothingIsHarmless",
-    "AnInvalidOneQueuesNothing",
-    "AFloodIsRefused",
-    "ArraysAreConfigurations",
-)
-
 
 class Streaming(FormulaProvider):
     """Measures what was submitted last first, one a wait."""
@@ -67,7 +56,7 @@ def search(
     return helion_search("Streamed", lambda: optimizer, {}, "0", evaluate)(*live, **options)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", submitting.CHECKS)
 def test_what_the_contract_promises(live: Any, check: str) -> None:
     passed: list[str] = []
 

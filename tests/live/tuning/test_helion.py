@@ -252,7 +252,7 @@ def test_a_model_is_a_kernels_autotuner(
     tune = autotuner("llm:m", evaluations=20, rounds=1, initial=3)
     tune(*live).autotune(skip_cache=True)
     assert len(server.received) == 1
-    with pytest.raises(SearcherError, match="must be one of"):
+    with pytest.raises(SearcherError, match="did you mean rounds"):
         autotuner("llm:m", roundz=1)
     with pytest.raises(SearcherError, match="in its spec"):
         autotuner("hybrid:llm:m+random_search", rounds=1)

@@ -247,6 +247,6 @@ def test_a_model_is_a_strategy(server: FakeOpenAI, tmp_path: Path) -> None:
     assert set(order) <= set(rows)
     assert len(rows) == 9
     assert "toy" in prompt_of(server.received[0].body)
-    with pytest.raises(SearcherError, match="must be one of"):
+    with pytest.raises(SearcherError, match="did you mean rounds"):
         strategy("llm:m", roundz=1)
     assert kernel_tuner.__version__

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +151,9 @@ def test_without_answers_there_are_no_gpu_facts(
 class Device:
     """The methods of Kernel Tuner's DeviceInterface that a worker watches."""
 
+    def __init__(self, units: dict[str, str] | None = None) -> None:
+        self.dev = SimpleNamespace(units=units or {})
+
     def compile_kernel(self) -> str:
         return "compiled"
 
@@ -157,6 +162,9 @@ class Device:
 
     def benchmark(self) -> str:
         return "measured"
+
+    def retrieve_results_to_host(self) -> list[Any]:
+        return [np.zeros(3), None]
 
 
 def test_what_uses_a_device_waits_until_it_is_free(tmp_path: Path) -> None:
@@ -183,6 +191,30 @@ def test_what_uses_a_device_waits_until_it_is_free(tmp_path: Path) -> None:
     measuring.join(timeout=60)
     assert heard == ["compile", WAITING, "benchmark"]
     assert set(phases.seconds) == {"compile", "benchmark"}
+
+
+@pytest.mark.parametrize(("units", "free"), [({"time": "ms"}, True), ({}, False)])
+def test_results_are_compared_while_the_next_one_has_the_gpu(
+    tmp_path: Path, units: dict[str, str], free: bool
+) -> None:
+    lock = tmp_path / "device"
+    device = Device(units)
+    found: list[bool] = []
+
+    def check() -> None:
+        device.retrieve_results_to_host()
+        with lock.open("a") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(False)
+            else:
+                found.append(True)
+
+    device.check_kernel_output = check  # type: ignore[method-assign, assignment]
+    Phases(lambda _: None, lock).watch(device)
+    device.check_kernel_output()
+    assert found == [free]
 
 
 def test_what_fails_in_a_phase_is_timed_and_frees_the_device(tmp_path: Path) -> None:

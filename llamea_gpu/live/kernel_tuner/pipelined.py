@@ -1,0 +1,232 @@
+"""An optimizer inside Kernel Tuner on the engine: measured as it is submitted, in other processes.
+
+What it does: `PipelinedStrategy` has configurations measured by
+`llamea_gpu.live.kernel_tuner.runner.PipelinedRunner` in place of Kernel Tuner's sequential runner,
+`PipelinedEvaluate` is the contract's evaluate over it.
+
+What it does not do: measure where the engine cannot; then it says why, and Kernel Tuner's runner
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from llamea_gpu.engine.early import early_template, fork_early
+from llamea_gpu.engine.limits import Limits
+from llamea_gpu.engine.nvidia import free_memory
+from llamea_gpu.engine.pipeline import Pipeline
+from llamea_gpu.engine.scratch import memory_folder
+from llamea_gpu.engine.template import Template
+from llamea_gpu.errors import BudgetExhausted, SearcherError
+from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD
+from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, ExplainingStrategy
+from llamea_gpu.live.kernel_tuner.handed import HandedStage, call_of, save_call, why_not
+from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner, config_key
+from llamea_gpu.live.kernel_tuner.runtime import KernelTunerConfiguration
+
+EngineName = Literal["pipelined", "framework"]
+TIMEOUT_S = 60.0  # for compiling, checking and timing one configuration
+_CONTEXT_BYTES = 3 << 28  # of a process that uses a GPU: CUDA's own
+_ROOM = 0.8  # of the free memory
+
+
+class PipelinedEvaluate(ExplainingEvaluate):
+    """``evaluate`` over the engine; see `llamea_gpu.contract.Evaluate`."""
+
+    def __init__(self, func: Any, space: Any) -> None:
+        super().__init__(func, space)
+        self._asked: list[tuple[KernelTunerConfiguration, int]] = []  # with rows, as submitted
+        self._sent: dict[str, int] = {}  # rows by Kernel Tuner's key
+
+    @property
+    def pending(self) -> int:
+        """How many submitted configurations no `wait` has handed out yet."""
+        return len(self._asked)
+
+    def submit(self, configs: Any) -> None:
+        """Queue configurations, each to be handed out once by `wait`.
+
+        Raises:
+            ValueError: a configuration is not valid, or too many are on their way. Nothing is
+                queued.
+            BudgetExhausted: the run is over.
+            Stalled: too many asks in a row brought nothing new.
+        """
+        configs = self._accepted(configs)
+        rows = self._valid_rows(configs)
+        self._count_idle(1, len(self._unknown(rows)))
+        self._asked += zip(configs, rows, strict=True)
+        self._send(rows)
+
+    def wait(self) -> list[tuple[KernelTunerConfiguration, float]]:
+        """Submitted configurations with their costs as they come; empty when nothing is pending.
+
+        Raises:
+            BudgetExhausted: the run is over.
+            Stalled: too many asks in a row brought nothing new.
+        """
+        if not self._asked:
+            self([])
+        while self._asked:
+            costs = self._cost_of
+            if done := [(config, costs[row]) for config, row in self._asked if row in costs]:
+                self._asked = [pair for pair in self._asked if pair[1] not in costs]
+                return done
+            self._collect()
+        return []
+
+    def _measure(self, rows: Sequence[int]) -> None:
+        if not rows:
+            self._take_in([])
+        self._send(rows)
+        while self._unknown(rows):
+            self._collect()
+
+    def _send(self, rows: Sequence[int]) -> None:
+        """Submit what is new, as far as the budget goes."""
+        runner, options = self.func.runner, self.func.tuning_options
+        keys = {config_key(self.space.native[row]): row for row in self._unknown(rows)}
+        fresh = [(key, row) for key, row in keys.items() if key not in self._sent]
+        room = max(options.budget.get_evaluations_remaining() - runner.on_way, 0)
+        fresh = fresh[: int(min(room, len(fresh)))]
+        self._sent.update(fresh)
+        runner.submit([self.space.native[row] for _, row in fresh], options)
+
+    def _collect(self) -> None:
+        """Take in what is finished, waiting for it at most until the time is up."""
+        runner = self.func.runner
+        if not runner.on_way:  # all that is left is beyond the budget
+            raise BudgetExhausted
+        try:
+            done = runner.collect(self.func.tuning_options)
+        except Exception as reason:
+            self.fault = reason
+            raise BudgetExhausted from reason
+        for key in done:
+            self._take_in([self._sent[key]])
+        if not done:
+            self._take_in([])
+
+    def _take_in(self, rows: Sequence[int]) -> None:
+        """Have Kernel Tuner note what is finished; with nothing, it looks at the clock."""
+        try:
+            super()._measure(rows)
+        except BudgetExhausted:
+            self.func.results.extend(self.func.runner.unclaimed())  # done before the end
+            raise
+
+
+class PipelinedStrategy(ExplainingStrategy):
+    """A strategy whose configurations are measured on the engine, where it can.
+
+    Args:
+        engine: ``framework`` for Kernel Tuner's own runner.
+        processes: that measure; None: as many as there are cores but one, and memory on the GPU.
+        timeout_s: for compiling, checking and timing one configuration on the engine.
+    """
+
+    why_not = ""  # the engine did not measure the latest run
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        hyperparameters: Mapping[str, Any],
+        seed: int | None = None,
+        *,
+        engine: EngineName = "pipelined",
+        processes: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        super().__init__(name, make, hyperparameters, seed)
+        if engine not in ("pipelined", "framework"):
+            raise SearcherError(
+                f"the engine must be 'pipelined' or 'framework', but got {engine!r}"
+            )
+        self._engine = engine
+        self._processes = processes
+        self._timeout_s = timeout_s
+        if engine == "pipelined":
+            prepare()
+
+    def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
+        """What ``tune_kernel`` calls; returns its results."""
+        with self._measuring(searchspace, runner, tuning_options) as used:
+            on_engine = isinstance(used, PipelinedRunner)
+            self.make_evaluate = PipelinedEvaluate if on_engine else ExplainingEvaluate
+            return super().tune(searchspace, used, tuning_options)
+
+    def own_runner(self, runner: Any) -> Any:
+        """Kernel Tuner's runner, where it measures."""
+        return runner
+
+    def say(self, text: str, runner: Any) -> None:
+        """Tell the user."""
+        if not runner.quiet:
+            print(text)
+
+    @contextmanager
+    def _measuring(self, searchspace: Any, runner: Any, options: Any) -> Iterator[Any]:
+        self.why_not = ""
+        if self._engine == "framework" or getattr(runner, "simulation_mode", False):
+            yield self.own_runner(runner)
+            return
+        with ExitStack() as stack:
+            used, self.why_not = None, why_not(runner)
+            if not self.why_not:
+                try:
+                    started = self._started(searchspace, runner, options)
+                    used = stack.enter_context(started)
+                except Exception as error:  # pickling raises whatever it likes
+                    self.why_not = f"{type(error).__name__}: {error}"
+            if used is None:
+                text = f"{self.name}: Kernel Tuner's own runner measures, since {self.why_not}"
+                self.say(text, runner)
+            yield used or self.own_runner(runner)
+
+    @contextmanager
+    def _started(self, searchspace: Any, runner: Any, options: Any) -> Iterator[PipelinedRunner]:
+        call = call_of(searchspace, runner, options)
+        scratch = memory_folder(_array_bytes(call))
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-", dir=scratch)
+            folder = Path(stack.enter_context(temporary))
+            size = save_call(folder / "call", call)
+            template: Template | None = early_template()
+            if template is None:
+                template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+            processes = self._processes or _affordable(size)
+            stage = HandedStage(folder / "call", folder / "device")
+            limits = Limits(timing_s=self._timeout_s)
+            pipeline = Pipeline([stage] * processes, (), folder, limits, template)
+            stack.enter_context(pipeline)
+            yield PipelinedRunner(self.own_runner(runner), pipeline, processes)
+
+
+def prepare() -> None:
+    """Make a copy of this process that measures at once, while CUDA is not in use."""
+    for name in PRELOAD:
+        with suppress(Exception):  # a library that is not there, or does not load
+            import_module(name)
+    fork_early()
+
+
+def _affordable(argument_bytes: int) -> int:
+    """Processes for which there are cores, and memory on the GPU."""
+    count = max(1, len(os.sched_getaffinity(0)) - 1)
+    free = free_memory()
+    if free is None:
+        return count
+    return max(1, min(count, int(_ROOM * free) // (_CONTEXT_BYTES + 2 * argument_bytes)))
+
+
+def _array_bytes(call: Mapping[str, Any]) -> int:
+    answer = call["answer"] if isinstance(call["answer"], list | tuple) else ()
+    return sum(int(getattr(array, "nbytes", 0)) for array in (*call["arguments"], *answer))

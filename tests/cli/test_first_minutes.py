@@ -1,0 +1,75 @@
+"""What somebody meets who has just installed this: slips of the pen, and what is said to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import llamea
+
+from llamea_gpu.archive import FILE_NAME
+
+SPACE = "softmax-4096x4096"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "kernel_tuner:genetic", "--space", SPACE), "did you mean genetic_algorithm"),
+        (("run", "nofile.py", "--space", SPACE), "there is no file nofile.py"),
+        (("run", "random_search", "--space", "."), "it is a folder"),
+        (("run", "random_search", "--space", "train"), "it is a split"),
+        (("run", "llm:m", "--space", SPACE), "OPENAI_API_KEY is not set"),
+        (("bench", "hybrid:llm:m+random_search", "--suite", "quick"), "OPENAI_API_KEY is not set"),
+        (("bench", "random_search", "--suite", "quik"), "did you mean quick"),
+        (("export", "random_search", "--to", "kernel_tunr"), "did you mean kernel-tuner"),
+        (("tune", "helion/matmull", "--with", "random_search"), "did you mean helion/matmul"),
+        (("runs", "show", "nowhere"), "there is no such folder"),
+        (("runs", "show", "benches"), "name one in it, such as benches/a"),
+        (("runs", "show", "bench"), "it is a bench's"),
+        (("bench", "random_search", "--suite", "quick", "--report", "notes"), "is no report"),
+    ],
+)
+def test_a_slip_is_one_message_that_says_what_to_do(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "notes").write_text("mine")
+    for folder, file in (("bench", "bench.json"), ("benches/a", FILE_NAME)):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / file).touch()
+    done = llamea(*arguments, status=2, cwd=tmp_path)
+    # A message of the argument parser stands in a frame, which breaks lines.
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_framework_may_be_spelt_as_it_is_spelt_everywhere_else() -> None:
+    dashed, underscored = (
+        llamea("export", "random_search", "--to", spelt).stdout
+        for spelt in ("kernel-tuner", "kernel_tuner")
+    )
+    assert dashed == underscored
+    assert "class" in dashed
+
+
+def test_searchers_are_listed_and_each_is_explained() -> None:
+    listed = json.loads(llamea("searchers", "list", "--json").stdout)
+    assert "growing_foresight" in listed["generated"]
+    assert "scipy:direct" in listed["scipy"]
+    table = llamea("searchers", "list").stdout
+    assert all(name in table for name in ("genetic_algorithm", "LFBOTreeSearch", "hybrid:"))
+    shown = json.loads(llamea("searchers", "show", "growing_foresight", "--json").stdout)
+    assert shown["settings"]["model_size"] == 300
+    assert shown["run"] == "h200-helion"
+    assert (
+        "class GrowingForesight"
+        in llamea("searchers", "show", "growing_foresight", "--source").stdout
+    )
+    for spec in ("scipy:direct?eps=0.5", "optuna:TPESampler", "helion:LFBOTreeSearch"):
+        assert json.loads(llamea("searchers", "show", spec, "--json").stdout)["settings"]
+    assert "eps=0.5" in llamea("searchers", "show", "scipy:direct?eps=0.5").stdout
+    assert "popsize=" in llamea("searchers", "show", "kernel_tuner:pso").stdout
