@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -20,27 +20,32 @@ _BUILTINS = frozenset(dir(builtins))
 _OPTIMIZER = "Optimizer"
 
 
-def program_digest(source: str, class_name: str) -> str:
+def program_digest(tree: ast.Module, class_name: str) -> str:
     """SHA-256 (hex) of the normalised tree; the same on every Python version from 3.10 on.
 
     Args:
-        source: text that parses, with a tree of bounded depth (``admit`` sees to both).
+        tree: of bounded depth (``syntax.parse`` sees to it). It is normalised in place.
         class_name: the optimizer class, which is given a fixed name.
     """
-    tree = ast.parse(source)
-    fixed = module_names(tree) | _keyword_names(tree) | _BUILTINS
-    for node in ast.walk(tree):
+    nodes = tuple(ast.walk(tree))  # once: walking takes most of the time
+    # Names passed as keywords: renaming a parameter would part it from its callers.
+    keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    fixed = module_names(tree, nodes) | keywords | _BUILTINS
+    for node in nodes:
         _drop_documentation(node)
     for function, is_constructor in _outermost_functions(tree):
         _rename_locals(function, fixed, _parameters(function) if is_constructor else set())
-    _rename(tree, {class_name: _OPTIMIZER})
+    _rename(nodes, {class_name: _OPTIMIZER})
     parts: list[str] = []
     _dump(tree, parts)
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def module_names(tree: ast.Module) -> set[str]:
-    """Every name that the module's own scope binds: imports, functions, classes, constants."""
+def module_names(tree: ast.Module, nodes: Iterable[ast.AST] | None = None) -> set[str]:
+    """Every name that the module's own scope binds: imports, functions, classes, constants.
+
+    ``nodes`` are all of ``tree``, where they are at hand.
+    """
     names: set[str] = set()
     pending: list[ast.AST] = list(tree.body)
     while pending:
@@ -48,7 +53,7 @@ def module_names(tree: ast.Module) -> set[str]:
         names.update(_bound_names(node))
         if not isinstance(node, (*_DEFINITIONS, ast.ClassDef, ast.Lambda)):
             pending.extend(ast.iter_child_nodes(node))
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if nodes is None else nodes:
         if isinstance(node, ast.Global):
             names.update(node.names)
     return names
@@ -64,11 +69,6 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node.rest
-
-
-def _keyword_names(tree: ast.Module) -> set[str]:
-    """Names passed as keywords: renaming a parameter would part it from its callers."""
-    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
 
 
 def _outermost_functions(tree: ast.Module) -> Iterator[tuple[FunctionNode, bool]]:
@@ -89,7 +89,7 @@ def _parameters(function: FunctionNode) -> set[str]:
 
 def _rename_locals(function: FunctionNode, fixed: set[str], own_fixed: set[str]) -> None:
     """Rename what ``function`` and the functions in it bind, one to one, so meaning is kept."""
-    inner = [node for node in _preorder(function) if node is not function]
+    inner = list(_preorder(function))[1:]
     imported = {
         name for node in inner if isinstance(node, ast.alias) for name in _bound_names(node)
     }
@@ -98,13 +98,11 @@ def _rename_locals(function: FunctionNode, fixed: set[str], own_fixed: set[str])
         for name in (node.arg,) if isinstance(node, ast.arg) else _bound_names(node):
             if not (name in fixed or name in own_fixed or name in imported):
                 mapping.setdefault(name, f"v{len(mapping)}")
-    _rename(function, mapping, skip=function)
+    _rename(inner, mapping)
 
 
-def _rename(tree: ast.AST, mapping: dict[str, str], skip: ast.AST | None = None) -> None:
-    for node in ast.walk(tree):
-        if node is skip:
-            continue
+def _rename(nodes: Iterable[ast.AST], mapping: dict[str, str]) -> None:
+    for node in nodes:
         if isinstance(node, ast.Name):
             node.id = mapping.get(node.id, node.id)
         elif isinstance(node, ast.arg):

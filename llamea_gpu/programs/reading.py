@@ -93,5 +93,5 @@ def _parsed(source: str, class_name: str, screened: bool) -> Program:
         class_name=optimizer.name,
         hyperparameters=tuple((name, default.value) for name, default in defaults.items()),
         idea=idea_of(tree, optimizer),
-        digest=program_digest(source, optimizer.name),
+        digest=program_digest(tree, optimizer.name),  # last: the tree is another afterwards
     )

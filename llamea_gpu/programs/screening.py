@@ -250,7 +250,7 @@ def _called_roots(expression: ast.expr) -> set[str]:
 
 def _undefined(tree: ast.Module, nodes: Nodes, source: str) -> Iterator[Problem]:
     """Names that no scope binds: a missing import, most of the time."""
-    known = module_names(tree) | set(dir(builtins)) | _MODULE_NAMES | _FORBIDDEN_NAMES
+    known = module_names(tree, nodes) | set(dir(builtins)) | _MODULE_NAMES | _FORBIDDEN_NAMES
     missing: set[str] = set()
     pending = [symtable.symtable(source, "<optimizer>", "exec")]
     while pending:

@@ -35,7 +35,8 @@ def shipped_text(program: Program, values: Mapping[str, Hyperparameter]) -> str:
     class_name = program.class_name
     tuned = with_defaults(program, values)
     text = _formatted(_with_docstring(tuned, class_name, program.idea))
-    if program_digest(text, class_name) != program_digest(tuned, class_name):
+    before, after = (program_digest(ast.parse(each), class_name) for each in (tuned, text))
+    if before != after:
         raise SearcherError(f"the layout of {class_name} must not change it, but does")
     return text
 

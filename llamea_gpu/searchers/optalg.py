@@ -72,7 +72,7 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
         class_name=_OPTIMIZER,
         hyperparameters=tuple(defaults.items()),
         idea=idea,
-        digest=program_digest(source + tail, _OPTIMIZER),
+        digest=program_digest(ast.parse(source + tail), _OPTIMIZER),
     )
     chosen = parse_settings(spec, query, program.settings)
     return ProgramSearcher(spec, program.with_settings(**chosen))
