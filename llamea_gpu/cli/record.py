@@ -20,7 +20,12 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="Native file to wri
 Seed = Annotated[int, typer.Option(min=0, help="Of the sample and of the order of measuring.")]
 MaxSeconds = Annotated[
     float | None,
-    typer.Option(min=1, help="End in order after this time; the same command continues."),
+    typer.Option(
+        "--max-seconds",
+        "--seconds",
+        min=1,
+        help="End in order after this time; the same command continues.",
+    ),
 ]
 Sizes = Annotated[
     list[str] | None,

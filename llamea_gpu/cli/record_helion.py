@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +22,7 @@ from llamea_gpu.cli.record import (
 )
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.catalogue import check_cloud_name
 
 if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.static import StaticReport
@@ -40,9 +42,19 @@ def record_helion(
         Path | None, typer.Option("-o", "--output", help="Native file to write.")
     ] = None,
     grid: Annotated[Path | None, typer.Option(help="Grid file; default: propose one.")] = None,
-    auto: Annotated[int, typer.Option(min=2, help="Most points of a proposed grid.")] = 2000,
+    auto: Annotated[
+        int | None, typer.Option(min=2, help="Most points of a proposed grid; default: 2000.")
+    ] = None,
     save_grid: Annotated[
         Path | None, typer.Option(help="Write the grid to this file and measure nothing.")
+    ] = None,
+    whole: Annotated[
+        int | None,
+        typer.Option(min=1, help="No grid: this many measurements of the whole space, a cloud."),
+    ] = None,
+    searcher: Annotated[
+        list[str] | None,
+        typer.Option(help="With --whole: whose trajectories are part of it; repeatable."),
     ] = None,
     shape: Shape = None,
     compilers: Annotated[
@@ -51,8 +63,13 @@ def record_helion(
     device: Annotated[
         list[int] | None, typer.Option(help="GPU number; repeat it. Default: all GPUs.")
     ] = None,
-    compile_timeout: Annotated[float, typer.Option(min=1, help="Seconds to compile one.")] = 30,
-    timing_timeout: Annotated[float, typer.Option(min=1, help="Seconds to time one.")] = 30,
+    compile_timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds to compile one; default: 30, with --whole 12."),
+    ] = None,
+    timing_timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds to time one; default: 30, with --whole 10.")
+    ] = None,
     seed: Seed = 0,
     max_seconds: MaxSeconds = None,
     partial: Annotated[
@@ -62,8 +79,28 @@ def record_helion(
 ) -> None:
     """Record a Helion kernel: every point of a grid over its configuration's slots.
 
-    SCRIPT is executed. Interrupted or killed, the same command continues where it was.
+    With --whole it is a cloud of the whole space instead: measurements by a mixture of searchers,
+    steps from the best, crosses and random configurations. SCRIPT is executed. Interrupted or
+    killed, the same command continues where it was.
     """
+    limits = {"compile_timeout_s": compile_timeout, "timing_timeout_s": timing_timeout}
+    chosen: dict[str, Any] = {
+        "shape": shape,
+        "compilers": compilers,
+        "devices": tuple(device) if device else None,
+        "seed": seed,
+        "name": name,
+        **{key: limit for key, limit in limits.items() if limit is not None},
+    }
+    if whole is not None:
+        grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
+        _refuse_grid([option for option, value in grids.items() if value])
+        if searcher:
+            chosen["searchers"] = tuple(searcher)
+        _record_cloud(script, output, {"measurements": whole, "seconds": max_seconds, **chosen})
+        return
+    if searcher:
+        raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.record import (
         RecordSettings,
@@ -78,17 +115,10 @@ def record_helion(
         raise SpaceError("a recording needs a file to write: name it with -o")
     settings = RecordSettings(
         grid=grid,
-        auto=auto,
-        shape=shape,
-        compilers=compilers,
-        devices=tuple(device) if device else None,
-        compile_timeout_s=compile_timeout,
-        timing_timeout_s=timing_timeout,
-        seed=seed,
         max_seconds=max_seconds,
         partial=partial,
-        name=name,
         command=command_line(path, written),
+        **{**chosen, **({} if auto is None else {"auto": auto})},
     )
     if save_grid is not None:
         check_new_output(save_grid)
@@ -112,6 +142,43 @@ def record_helion(
             f"{outcome.done} of {outcome.total} points measured, kept in {outcome.journal}: the "
             f"same command continues"
         )
+
+
+def _refuse_grid(options: list[str]) -> None:
+    if options:
+        raise SpaceError(f"a cloud has no grid, but got {', '.join(options)} beside --whole")
+
+
+def _record_cloud(script: str, output: Path | None, chosen: dict[str, Any]) -> None:
+    from llamea_gpu.frameworks.helion.kernel_script import find_script
+    from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
+    from llamea_gpu.recording.helion.record import journal_path
+
+    path = find_script(script)
+    if output is None:
+        raise SpaceError("a cloud needs a file to write: name it with -o")
+    check_cloud_name(output)
+    if not journal_path(output).exists():  # with a journal, it is a part to be completed
+        check_new_output(output)
+    settings = CloudSettings(**chosen, command=command_line(path, output))
+    with progress_line(progress_text) as show:
+        outcome = record_cloud(path, output, settings, show)
+    for searcher, trouble in outcome.troubles.items():
+        typer.secho(f"warning: {searcher}: {trouble}", fg=typer.colors.YELLOW, err=True)
+    if outcome.cloud is not None:
+        found = outcome.cloud
+        typer.echo(
+            f"{output}: {found.info.name}, a cloud of {len(found)} measurements, "
+            f"{1 - found.ok.mean():.1%} failing, best {found.best_ms:.6g} ms, Helion's default "
+            f"{found.info.references_ms.get('helion_default', math.nan):.6g} ms"
+        )
+    if outcome.done < settings.measurements:
+        typer.echo(
+            f"{outcome.done} of {settings.measurements} measured, kept in {outcome.journal}: the "
+            f"same command continues"
+        )
+    if outcome.interrupted:
+        raise typer.Exit(130)
 
 
 def describe_helion(

@@ -61,11 +61,12 @@ class Cloud:
         statuses: (N,) uint8, index into :data:`~llamea_gpu.spaces.recording.STATUSES`.
         times_ms: (N,) kernel time, nan where it failed.
         low_ms, high_ms: (N,) its quartiles, nan where not known.
-        compile_s, benchmark_s: (N,) seconds to compile; to check and time.
+        compile_s, benchmark_s: (N,) seconds to compile; to check and time. Code that was compiled
+            before in a run takes the seconds of a hit in the compiler's cache.
         control_ms: (N,) time of the run's default configuration right after this one, nan where it
             was not timed: shows a drift of the machine.
         source: (N,) hash of the generated code, "" where not known.
-        how: (N,) who proposed it: start, random, near, cross, step, or a searcher.
+        how: (N,) who proposed it: start, random, near, cross, step, again, or a searcher.
         run: (N,) int64 index into ``runs``.
         at_s: (N,) seconds from the beginning of the run until it was known.
     """

@@ -98,3 +98,16 @@ def test_a_cloud_is_no_space_to_run_on(tmp_path: Path) -> None:
         load_cloud(SHIPPED[:-1])
     refused = llamea("run", "random_search", "--space", SHIPPED, status=2)
     assert "is a cloud" in refused.stderr
+
+
+def test_recording_a_cloud_has_no_grid_and_a_name_of_its_own(tmp_path: Path) -> None:
+    command = ("spaces", "record", "helion", "rope", "--whole", 10)
+    out = tmp_path / "rope.cloud.parquet"
+    gridded = llamea(*command, "--auto", 5, "--partial", "-o", out, status=2)
+    assert "no grid, but got --auto, --partial beside" in gridded.stderr
+    assert "NAME.cloud.parquet" in llamea(*command, "-o", tmp_path / "a.parquet", status=2).stderr
+    assert "name it with -o" in llamea(*command, status=2).stderr
+    out.touch()
+    assert "must be a new file" in llamea(*command, "-o", out, status=2).stderr
+    grid = ("spaces", "record", "helion", "rope", "--searcher", "random_search", "-o", out)
+    assert "needs --whole" in llamea(*grid, status=2).stderr

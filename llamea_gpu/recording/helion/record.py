@@ -137,7 +137,7 @@ def record_kernel(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         # It imports what the stages need while this process does the same.
         template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        devices = _chosen_devices(settings)
+        devices = chosen_devices(settings.devices)
         compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
         plan = plan_recording(script, settings)
         stack.enter_context(devices_held(devices))
@@ -158,7 +158,7 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
     Raises:
         RecordingError: no GPU, or a script or grid that does not fit.
     """
-    devices = _chosen_devices(settings)
+    devices = chosen_devices(settings.devices)
     import torch
 
     properties = torch.cuda.get_device_properties(devices[0])
@@ -226,7 +226,7 @@ def measure(
             raise
         complete = tracker.done == plan.grid.size
         if complete or tracker.timed:  # else the timing processes may not have started yet
-            journal.append({"facts": _common_facts(pipeline.facts()), "clocks": _clocks(plan)})
+            journal.append({"facts": common_facts(pipeline.facts()), "clocks": _clocks(plan)})
         recording = None
         if complete or (settings.partial and any("facts" in entry for entry in journal.entries)):
             recording = assemble(plan, journal.entries, settings, len(compiling), len(timing))
@@ -249,8 +249,12 @@ def journal_path(output: Path) -> Path:
     return output.with_name(output.name + ".journal")
 
 
-def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
-    """Indices of the GPUs to use."""
+def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:
+    """Indices of the GPUs to use: those wanted, else all there are.
+
+    Raises:
+        RecordingError: no Helion, no GPU, one that is not there, or GPUs of several kinds.
+    """
     try:
         import helion  # noqa: F401 - only whether it is there
         import torch
@@ -265,7 +269,7 @@ def _chosen_devices(settings: RecordSettings) -> tuple[int, ...]:
             "recording needs a CUDA GPU, but torch finds none: run it where one is; "
             "'llamea-gpu spaces describe-helion' works without"
         )
-    devices = settings.devices or tuple(range(count))
+    devices = tuple(wanted or range(count))
     if not all(0 <= device < count for device in devices):
         raise RecordingError(f"GPUs are numbered 0 to {count - 1} here, but got {devices}")
     if len(set(devices)) < len(devices):
@@ -291,7 +295,7 @@ def _check_slots(grid: Grid, default: Mapping[str, Any], slots: Sequence[Slot]) 
     grid.config(0, default)  # elements of lists are there, too
 
 
-def _common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The first GPU's; times of default and reference as medians over all GPUs."""
     times = ("default_ms", "reference_ms")
     return {**found[0], **{key: float(np.median([f[key] for f in found])) for key in times}}

@@ -9,7 +9,8 @@ measurement: ``c`` (value indices), ``how``, ``status``, ``ms``, ``lo`` and ``hi
 
 - ``default`` is a list of value indices, or the framework's own configuration: then it is the first
   of ``starts`` that has its values wherever they are on a parameter's list.
-- A line with ``run`` in place of ``c`` begins another measuring run, and holds its facts.
+- A line with ``run`` in place of ``c`` begins another measuring run, and says what is known of it;
+  one with ``facts`` adds to that.
 - Further keys, and lines with neither, are left out. So is a last line cut short by a kill, with a
   warning.
 - Measurements of a status that has no time keep none; messages are not kept.
@@ -90,6 +91,7 @@ class _Rows:
         self._header = header
         self._names = header.sequence("names")
         self._runs = [self._run_of(header, header.get("facts"))]
+        self._facts: dict[str, Any] = header.get("facts") or {}
         self._columns: dict[str, list[Any]] = {
             name: [] for name in ("configurations", "statuses", "source", "how", "run")
         } | {name: [] for name in (*_TIMES.values(), *_SECONDS.values())}
@@ -101,9 +103,12 @@ class _Rows:
         elif isinstance(fields.get("run"), dict):
             if len(self._runs) >= MOST_RUNS:
                 raise fields.error(f"more than {MOST_RUNS} runs", "Split the cloud.")
-            if not self._columns["run"]:  # the first run's facts are no longer those of line 1
+            if not self._columns["run"]:  # line 1 is not of a run of its own
                 self._runs.clear()
             self._runs.append(self._run_of(fields, fields.get("run")))
+        elif isinstance(fields.get("facts"), dict):
+            self._facts = self._facts or fields.mapping("facts")
+            self._runs[-1] |= self._run_of(fields, fields.get("facts"))
 
     def build(self, name: str | None) -> Cloud:
         """The cloud of everything added."""
@@ -143,7 +148,7 @@ class _Rows:
             raise fields.error(f"status must be one of {STATUSES}, but is {quoted(status)}")
         columns["configurations"].append(self._indices(fields, fields.get("c")))
         columns["statuses"].append(STATUSES.index(status))
-        columns["run"].append(max(len(self._runs) - 1, 0))
+        columns["run"].append(len(self._runs) - 1)
         source = fields.text("source", "")
         if len(source) > MOST_LETTERS:
             raise fields.error(f"source must have at most {MOST_LETTERS} letters")
@@ -177,7 +182,7 @@ class _Rows:
 
     def _info(self, name: str | None) -> RecordingInfo:
         header = self._header
-        facts = header.get("facts") if isinstance(header.get("facts"), dict) else {}
+        facts = self._facts
         pairs = (("torch", facts.get("reference_ms")), ("helion_default", facts.get("default_ms")))
         references = {key: as_number(value) for key, value in pairs}
         arguments = header.sequence("arguments")
@@ -194,8 +199,14 @@ class _Rows:
             arguments=tuple(arguments),
             references_ms={k: v for k, v in references.items() if v is not None},
             parallel_workers=1 if compilers is None else compilers,
-            provenance={"source": f"imported from {header.path.name}"},
+            provenance={"source": f"imported from {header.path.name}"} | self._provenance(),
         )
+
+    def _provenance(self) -> dict[str, str]:
+        given = self._header.get("provenance") or {}
+        if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
+            raise self._header.error("'provenance' must map names to strings")
+        return given
 
     def _default(
         self, header: Fields, values: Sequence[Any], starts: Sequence[tuple[int, ...]]
