@@ -17,9 +17,9 @@ The rules, in one place:
 - A beats B when the difference of P has a p below .05 after Holm's correction for all pairs. A
   searcher's places are those that the verdicts leave open. Pairs of which both were known before (a
   baseline's) are corrected among themselves: they are no question of this bench.
-- Fewer than five repeats give no interval and no verdict. Wilcoxon's test is left out where no
-  outcome could be below .05 after correction (under six spaces, more with many pairs); Friedman's
-  takes three searchers and three spaces.
+- Fewer than five repeats give no interval, no test, no verdict. Wilcoxon's test is left out where
+  no outcome could be below .05 after correction (under six spaces, more with many pairs);
+  Friedman's takes three searchers and three spaces.
 - A space whose budget holds fewer than ten evaluations is a lottery: it is named, and P is given
   without it too.
 """
@@ -46,7 +46,7 @@ from llamea_gpu.bench.findings import (
 )
 from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
-from llamea_gpu.bench.samples import RESAMPLES, Cell, Samples
+from llamea_gpu.bench.samples import MIN_REPEATS, RESAMPLES, Cell, Samples
 from llamea_gpu.bench.sentences import cautions, comparison_sentence, summary, troubles
 from llamea_gpu.statistics import (
     friedman_p_value,
@@ -223,7 +223,8 @@ def _comparisons(
 def _family(samples: Samples, pairs: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
     tests = [_PairTest(samples, first, second, len(pairs)) for first, second in pairs]
     p_holm = _corrected([test.p_value for test in tests])
-    possible = smallest_wilcoxon_p(len(samples.tasks)) * len(pairs) < SIGNIFICANT
+    enough = samples.plan.repeats >= MIN_REPEATS
+    possible = enough and smallest_wilcoxon_p(len(samples.tasks)) * len(pairs) < SIGNIFICANT
     wilcoxon = [wilcoxon_p_value(t.by_space) if possible else None for t in tests]
     wilcoxon_holm = _corrected(wilcoxon)
     for place, test in enumerate(tests):
@@ -292,7 +293,7 @@ class _PairTest:
 
 def _ranks(samples: Samples, names: Sequence[str]) -> Ranks | None:
     blocks = len(samples.tasks)
-    if len(names) < 3 or blocks < 3:
+    if len(names) < 3 or blocks < 3 or samples.plan.repeats < MIN_REPEATS:
         return None
     scores = np.array([samples.p(name) for name in names]).T
     return Ranks(

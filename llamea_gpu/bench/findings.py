@@ -172,8 +172,9 @@ class Ranks:
 class Analysis:
     """All of it. ``standings`` are best first; ``comparisons`` hold every pair.
 
-    ``ranks`` is None with fewer than three searchers or spaces. ``cautions`` say what these numbers
-    cannot show; ``sentences`` are the result in words, the most important first.
+    ``ranks`` is None with fewer than three searchers or spaces, or too few repeats. ``cautions``
+    say what these numbers cannot show; ``sentences`` are the result in words, the most important
+    first.
     """
 
     standings: tuple[Standing, ...]

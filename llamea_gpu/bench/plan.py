@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +30,12 @@ Setting = bool | int | Finite | str
 
 LOTTERY_EVALUATIONS = 10
 MAX_RUNS = 1_000_000
+_OPTIONS = {
+    "seed": "--seed",
+    "clock": "--clock",
+    "charge_cpu": "--charge-cpu",
+    "cpu_limit_s": "--cpu-limit",
+}
 
 
 class RunKey(NamedTuple):
@@ -53,6 +59,21 @@ class BenchSettings:
     charge_cpu: bool = False
     cpu_limit_s: Positive | None = None
 
+    def differences(self, other: BenchSettings) -> str:
+        """Where ``other`` differs, as options of the command: what stands here, and there."""
+        pairs = zip(asdict(self).items(), asdict(other).values(), strict=True)
+        return ", ".join(
+            f"{_option(name, mine)} and the command says {_option(name, theirs)}"
+            for (name, mine), theirs in pairs
+            if mine != theirs
+        )
+
+
+def _option(name: str, value: object) -> str:
+    if value in ("", None, False):
+        return f"no {_OPTIONS[name]}"
+    return _OPTIONS[name] if value is True else f"{_OPTIONS[name]} {value}"
+
 
 @dataclass(frozen=True, slots=True)
 class SearcherInfo:
@@ -75,7 +96,8 @@ class SpaceInfo:
 
     ``fingerprint`` is the SHA-256 of parameters, configurations and measurements; ``clock``,
     ``budget_s``, ``budget_evaluations``, ``axis_start_s`` and ``axis_end_s`` are the task's (see
-    `llamea_gpu.tasks`), ``configurations`` its number of rows.
+    `llamea_gpu.tasks`), ``configurations`` its number of rows, ``default_ms`` the time of the
+    configuration that the kernel ships with, where it is known.
     """
 
     name: str
@@ -89,6 +111,7 @@ class SpaceInfo:
     median_ms: Positive
     configurations: Annotated[int, Field(gt=0)]
     features: SpaceFeatures
+    default_ms: Positive | None = None
 
     @property
     def is_lottery(self) -> bool:
@@ -129,8 +152,9 @@ class Plan:
         """
         if self.settings != other.settings:
             raise BenchError(
-                f"one bench has one group of settings, but this one has {self.settings}, and the "
-                f"command asks for {other.settings}: use another folder"
+                f"a bench goes on with the settings that it began with, but it began with "
+                f"{self.settings.differences(other.settings)}: give those again, or another folder "
+                f"with -o"
             )
         for what, mine, theirs in (
             ("searcher", self.searchers, other.searchers),
@@ -180,6 +204,7 @@ def describe_space(task: Task) -> SpaceInfo:
         median_ms=task.median_ms,
         configurations=recording.space.size,
         features=compute_features(recording),
+        default_ms=recording.default_ms,
     )
 
 

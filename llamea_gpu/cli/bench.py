@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column, Table
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline
-from llamea_gpu.bench.findings import Analysis, Interval, Reach, Standing
+from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.iohprofiler import write_logs
-from llamea_gpu.bench.plan import Plan
+from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.suites import load_patterns, load_suite
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
@@ -26,8 +35,10 @@ from llamea_gpu.cli.options import (
     Workers,
     output_console,
     search_path,
+    step,
     warn_if_unsafe,
 )
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import BenchError
 from llamea_gpu.runner import Runner
@@ -35,7 +46,7 @@ from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import build_tasks
 
-_SHOWN_SPACES = 6  # more columns do not fit a terminal
+_EFFORT = "share of runs that came near the optimum: median evaluations until then"
 
 
 def bench(
@@ -76,34 +87,39 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Compare searchers on recordings (default: the validation split), seeds paired."""
-    tasks = build_tasks(_recordings(spaces, suite, spaces_path), clock)
+    _check_outputs(report, ioh)
     sources = [resolve(spec) for spec in searchers]
     for source in sources:
         require_ready(source)
-    settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
-    plan = make_plan(sources, tasks, repeats, settings)
-    known = load_baseline(baseline_from) if baseline or baseline_from else None
-    _check_outputs(report, ioh)
+    with step("reading the recordings"):
+        tasks = build_tasks(_recordings(spaces, suite, spaces_path), clock)
+        settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
+        plan = make_plan(sources, tasks, repeats, settings)
+        known = load_baseline(baseline_from) if baseline or baseline_from else None
     warn_if_unsafe(unsafe)
-    with (
-        Runner.open(workers=workers, unsafe=unsafe) as runner,
-        _progress_bar() as progress,
-    ):
-        bar = progress.add_task("runs")
-        results = run_bench(
-            plan,
-            sources,
-            tasks,
-            runner,
-            folder=output,
-            baseline=known,
-            command=("llamea-gpu", *sys.argv[1:]),
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    done = _Done(plan.size)
+    try:
+        with step("testing the sandbox"):
+            opened = Runner.open(workers=workers, unsafe=unsafe)
+        with opened as runner, _progress_bar(done):
+            results = run_bench(
+                plan,
+                sources,
+                tasks,
+                runner,
+                folder=output,
+                baseline=known,
+                command=("llamea-gpu", *sys.argv[1:]),
+                progress=done.update,
+            )
+    except KeyboardInterrupt:
+        typer.echo(done.kept(output), err=True)
+        raise typer.Exit(130) from None
     if ioh is not None:
         write_logs(results, {task.name: task.recording.space for task in tasks}, ioh)
     if report is not None:
-        _write_report(results, report)
+        title = output.resolve().name if output else suite or " ".join(spaces or ["validation"])
+        _write_report(results, report, title)
     if as_json:
         typer.echo(results.to_json())
     else:
@@ -130,25 +146,57 @@ def _check_outputs(report: Path | None, ioh: Path | None) -> None:
         check_output(report)
 
 
-def _write_report(results: BenchResults, file: Path) -> None:
+def _write_report(results: BenchResults, file: Path, title: str) -> None:
     from llamea_gpu.report import write_report
 
-    write_report(results, file, title=file.stem)
+    write_report(results, file, title=title)
     typer.echo(f"report: {file}", err=True)
     if Console().is_terminal:
         typer.launch(file.resolve().as_uri())
 
 
-def _progress_bar() -> Progress:
+class _Done:
+    """How many runs there are, for the bar and for somebody who presses Ctrl-C."""
+
+    def __init__(self, total: int) -> None:
+        self.done, self.total = 0, total
+        self.bar: Callable[[int, int], None] | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """Take in what `run_bench` tells."""
+        self.done, self.total = done, total
+        if self.bar is not None:
+            self.bar(done, total)
+
+    def kept(self, folder: Path | None) -> str:
+        """What is left of a bench that was stopped, and how it goes on."""
+        if folder is None:
+            return "stopped; nothing is kept: with -o FOLDER a bench keeps its runs and goes on"
+        return (
+            f"stopped; {self.done} of {self.total} runs are kept in {folder}: the same command "
+            f"goes on"
+        )
+
+
+@contextmanager
+def _progress_bar(done: _Done) -> Iterator[None]:
     console = Console(stderr=True)
-    return Progress(
+    columns = (
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        bar = progress.add_task("runs")
+
+        def show(completed: int, total: int) -> None:
+            text = "runs" if completed < total else "comparing them"
+            progress.update(bar, completed=completed, total=total, description=text)
+
+        done.bar = show
+        yield
 
 
 def _print(results: BenchResults) -> None:
@@ -156,8 +204,10 @@ def _print(results: BenchResults) -> None:
     if analysis is None:
         return
     console = output_console()
-    console.print(_standings_table(analysis, results.plan))
-    console.print(_effort_table(analysis))
+    spaces = {space.name: space for space in results.plan.spaces}
+    print_table(console, _standings_table(analysis, spaces), keys=2)
+    print_table(console, _effort_table(analysis))
+    print_table(console, _spaces_table(analysis, spaces))
     for sentence in analysis.sentences:
         console.print(cell(sentence), soft_wrap=True)
     for caution in analysis.cautions:
@@ -167,36 +217,59 @@ def _print(results: BenchResults) -> None:
             typer.echo(f"{plain(standing.searcher)}: {plain(standing.first_error)}", err=True)
 
 
-def _standings_table(analysis: Analysis, plan: Plan) -> Table:
-    """P with intervals by searcher, and by space where that fits."""
+def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Table:
+    """P with intervals, and what it means for the kernel: its time against the default's."""
     table = Table(
         Column("place", no_wrap=True),
-        Column("searcher", overflow="fold", min_width=24),
+        Column("searcher", overflow="fold"),
         Column("P [95 %]", no_wrap=True),
+        Column("speed-up over default", justify="right"),
+        Column("failed runs", justify="right"),
+        title=f"{len(spaces)} space{'s' if len(spaces) > 1 else ''}",
+        caption="P: 0 is random search, 1 the best configuration at once",
     )
-    shown = plan.spaces if len(plan.spaces) <= _SHOWN_SPACES else ()
-    ranks = {r.searcher: r.rank for r in analysis.ranks.mean_ranks} if analysis.ranks else {}
-    for space in shown:
-        table.add_column(cell(space.name) + ("*" if space.is_lottery else ""), overflow="fold")
-    if ranks:
-        table.add_column("mean rank", justify="right")
-    table.add_column("failed runs", justify="right")
     for standing in analysis.standings:
-        row = [
+        table.add_row(
             _place(standing),
             cell(standing.searcher),
             f"[bold]{standing.p:.3f}[/]{_bracketed(standing.interval)}",
-        ]
-        if shown:
-            row += [f"{found.p:.3f}" for found in standing.spaces]
-        if ranks:
-            row.append(f"{ranks[standing.searcher]:.2f}")
-        table.add_row(*row, str(standing.failed_runs) if standing.failed_runs else "-")
-    if analysis.ranks:
-        table.caption = (
-            f"Friedman p {analysis.ranks.friedman_p:.2g}; mean ranks differ from "
-            f"{analysis.ranks.critical_difference:.2f} on (Nemenyi)"
+            _speed_up(standing, spaces),
+            str(standing.failed_runs) if standing.failed_runs else "-",
         )
+    return table
+
+
+def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:
+    """The kernel's time after a run, mean over runs."""
+    return space.optimum_ms * (1 + found.regret)
+
+
+def _speed_up(standing: Standing, spaces: Mapping[str, SpaceInfo]) -> str:
+    """Over the configurations that kernels ship with, geometric mean of those that are known."""
+    known = [(found, spaces[found.space]) for found in standing.spaces]
+    ratios = [s.default_ms / _final_ms(found, s) for found, s in known if s.default_ms]
+    return f"{geometric_mean(ratios):.2f}x" if ratios else "-"
+
+
+def _spaces_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Table:
+    """Each searcher's P on each space, and the time that it ends with."""
+    lottery = any(space.is_lottery for space in spaces.values())
+    table = Table(
+        Column("space", overflow="fold"),
+        Column("best / default ms", no_wrap=True, justify="right"),
+        title="on each space: P, and the kernel's time at the end (ms, mean over runs)",
+        caption="*: the budget is below ten evaluations" if lottery else None,
+    )
+    for standing in analysis.standings:
+        table.add_column(cell(standing.searcher), justify="right", no_wrap=True)
+    for place, (name, space) in enumerate(spaces.items()):
+        default = "-" if space.default_ms is None else f"{space.default_ms:.4g}"
+        cells = [
+            f"{found.p:.3f}  {_final_ms(found, space):.4g}"
+            for found in (standing.spaces[place] for standing in analysis.standings)
+        ]
+        mark = "*" if space.is_lottery else ""
+        table.add_row(cell(name) + mark, f"{space.optimum_ms:.4g} / {default}", *cells)
     return table
 
 
@@ -208,9 +281,12 @@ def _place(standing: Standing) -> str:
 def _effort_table(analysis: Analysis) -> Table:
     """What it takes to come near the optimum."""
     targets = [reach.percent for reach in analysis.standings[0].reaches]
-    table = Table(Column("searcher", overflow="fold"), title="share of runs: median evaluations")
+    table = Table(
+        Column("searcher", overflow="fold"),
+        title=_EFFORT,
+    )
     for percent in targets:
-        table.add_column(f"within {percent} %", justify="right")
+        table.add_column(f"within {percent} %", justify="right", no_wrap=True)
     for name in ("final regret", "evaluations", "revisits", "failing", "own CPU s"):
         table.add_column(name, justify="right")
     for standing in analysis.standings:

@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from llamea_gpu.cli.options import output_console
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.recording import STATUSES
@@ -75,7 +76,7 @@ def print_cloud(cloud: Cloud) -> None:
         cells = (", ".join(map(str, parameter["values"])), "yes" if parameter["ordinal"] else "no")
         shown = (str(found[name]) if name in found else "-" for found in (default, best))
         table.add_row(cell(name), cell(cells[0]), cells[1], *map(cell, shown))
-    console.print(table)
+    print_table(console, table)
 
 
 def _best(cloud: Cloud) -> list[dict[str, Any]]:

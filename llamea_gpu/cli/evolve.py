@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +16,8 @@ from llamea_gpu import toml
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.live import RunView, Several, estimate_text
-from llamea_gpu.cli.options import output_console, warn_if_unsafe
-from llamea_gpu.cli.tables import generation_table, leaders_table
+from llamea_gpu.cli.options import output_console, step, warn_if_unsafe
+from llamea_gpu.cli.tables import generation_table, leaders_table, print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.inspiration import expand_inspirations
@@ -26,6 +27,8 @@ from llamea_gpu.evolution.session import (
     check_route,
     drive,
     estimate,
+    is_complete,
+    prices_of,
     resume,
     start,
 )
@@ -36,7 +39,6 @@ from llamea_gpu.evolution.settings import (
     with_absolute_paths,
 )
 from llamea_gpu.files import write_text
-from llamea_gpu.llm import load_prices
 from llamea_gpu.spaces.catalogue import search_path_from_environment
 
 if TYPE_CHECKING:
@@ -88,11 +90,15 @@ def evolve(
         else:
             folders = [*fields.get("spaces_path", ()), *map(str, search_path_from_environment())]
             settings = validated({**fields, "spaces_path": folders})
-        problem = build_problem(settings)
+        with step("reading the recordings and the seed programs"):
+            problem = build_problem(settings)
+            expected = estimate(settings, problem)
         if estimate_only:
-            console.print(estimate_text(estimate(settings, problem)))
+            console.print(estimate_text(expected), soft_wrap=True)
             return
-        check_route(output, settings)
+        if archive is None or not is_complete(archive, settings):
+            with step("asking whether the model can be reached"):
+                check_route(output, settings)
         watcher = None if live_report is None else _live_report(output, live_report, settings)
         if archive is None:
             archive = stack.enter_context(closing(start(output, settings, problem)))
@@ -104,8 +110,7 @@ def _live_report(folder: Path, file: Path, settings: EvolutionSettings) -> LiveR
     from llamea_gpu.report import LiveReport, check_output
 
     check_output(file)
-    prices = load_prices(Path(settings.prices) if settings.prices else None)
-    return LiveReport(folder, file, prices, warnings.warn)
+    return LiveReport(folder, file, prices_of(settings), warnings.warn)
 
 
 def _assignments(items: list[str]) -> dict[str, Any]:
@@ -133,6 +138,12 @@ def _run(
     plain: bool,
 ) -> None:
     warn_if_unsafe(settings.unsafe_no_sandbox)
+    if is_complete(archive, settings):
+        console.print(
+            f"this run is finished: it has its {settings.candidates} candidates, and nothing is "
+            f"asked again. --candidates with a larger number goes on.",
+            soft_wrap=True,
+        )
     try:
         with RunView(settings, console, plain=plain) as view, report or nullcontext():
             observer = Several(view, report) if report else view
@@ -143,10 +154,9 @@ def _run(
             f"llamea-gpu evolve -o {folder} --resume"
         )
         raise typer.Exit(130) from None
-    for warning in outcome.warnings:
-        console.print(f"[yellow]warning:[/] {cell(warning.splitlines()[0])}", soft_wrap=True)
-    console.print(generation_table(outcome.population, settings.offspring))
-    console.print(leaders_table(outcome.population))
+    _print_warnings(console, outcome.warnings)
+    print_table(console, generation_table(outcome.population, settings.offspring))
+    print_table(console, leaders_table(outcome.population))
     best = outcome.population.best()
     if best is not None and best.program is not None:
         path = folder / "best.py"
@@ -155,3 +165,10 @@ def _run(
         console.print(f"best: {best.identifier}, written to {path}")
     if outcome.reason != "complete":
         console.print(f"stopped early: {outcome.reason}")
+
+
+def _print_warnings(console: Console, warnings_: Sequence[str]) -> None:
+    """The first whole, and how many more there are: one cause often has one for each answer."""
+    if warnings_:
+        more = f" (and {len(warnings_) - 1} more like it)" if len(warnings_) > 1 else ""
+        console.print(f"[yellow]warning:[/] {cell(warnings_[0])}{more}", soft_wrap=True)

@@ -83,6 +83,9 @@ class RunView:
         best = max(scored, key=lambda c: (c.p or 0.0, -c.slot), default=None)
         facts = Table.grid(padding=(0, 2))
         facts.add_row("generation", str(len(self._settled) // self._settings.offspring))
+        seeds = len(self._settings.seed_programs) + len(self._settings.inspirations)
+        if len(self._seeds) < seeds:
+            facts.add_row("scoring seeds", f"{len(self._seeds)} of {seeds}")
         facts.add_row("candidates", f"{len(self._settled)} of {total}")
         if best is not None:
             facts.add_row(

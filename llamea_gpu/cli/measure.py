@@ -18,9 +18,11 @@ from llamea_gpu.cli.options import (
     Unsafe,
     output_console,
     search_path,
+    step,
     warn_if_unsafe,
 )
-from llamea_gpu.cli.text import plain
+from llamea_gpu.cli.tables import print_table
+from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
@@ -63,11 +65,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a searcher once on a recording and print the trace."""
-    task = _task(space, clock, spaces_path)
     source = resolve(searcher)
     require_ready(source)
+    with step("reading the recording"):
+        task = _task(space, clock, spaces_path)
     warn_if_unsafe(unsafe)
-    with Runner.open(workers=1, unsafe=unsafe) as runner:
+    with step(f"running {cell(source.name)}"), Runner.open(workers=1, unsafe=unsafe) as runner:
         trace = runner.run(source, task, seed, limits=_limits(cpu_limit), charge_cpu=charge_cpu)
         level = runner.sandbox.level
     if as_json:
@@ -78,6 +81,11 @@ def run(
         typer.echo(f"note: {plain(trace.error)}", err=True)
     elif trace.error:
         raise SearcherError(f"{source.name} failed on {task.recording.info.name}:\n{trace.error}")
+    elif not trace.rows.size:
+        raise SearcherError(
+            f"a run must measure something, but {source.name} ended without asking for a "
+            f"configuration (or none was done within the budget): it asks by evaluate(configs)"
+        )
 
 
 def _trace_document(name: str, task: Task, trace: Trace, level: int) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def _print_trace(task: Task, trace: Trace) -> None:
             best = float(cost)
             excess = best / task.optimum_ms - 1
             table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
-    output_console().print(table)
+    print_table(output_console(), table)
     typer.echo(
         f"{trace.outcome} on {task.name} ({task.clock.name}): {len(trace.rows)} evaluations in "
         f"{task.budget_s:.1f} simulated s, {trace.revisits} revisits, own CPU "

@@ -86,6 +86,13 @@ def search_path(folders: list[Path] | None) -> tuple[Path, ...]:
 
 
 @contextmanager
+def step(text: str) -> Iterator[None]:
+    """Name what takes seconds, while it does, where a terminal shows it."""
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
 def progress_line(text: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
     """A line that follows a run by ``text``; a new one every 15 s where nobody's terminal is."""
     console = Console(stderr=True, highlight=False)

@@ -20,6 +20,7 @@ from llamea_gpu.cli.options import (
     search_path,
     warn_if_unsafe,
 )
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.promotion import PromotionSettings, Report
@@ -91,7 +92,7 @@ def _print(report: Report, *, dry_run: bool) -> None:
     for check in report.checks:
         verdict = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
         table.add_row(cell(check.name), cell(check.measured), cell(check.threshold), verdict)
-    console.print(table)
+    print_table(console, table)
     for check in report.checks:
         if not check.passed:
             console.print(f"{cell(check.name)}: {cell(check.sentence)}", soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from llamea_gpu.cli.options import AsJson, output_console, progress_line
+from llamea_gpu.cli.options import AsJson, output_console, progress_line, step
 from llamea_gpu.cli.record import (
     MaxSeconds,
     Name,
@@ -205,10 +205,12 @@ def describe_helion(
     from llamea_gpu.recording.helion.static_filter import describe_kernel, static_reports
 
     path = find_script(script)
-    found = describe_kernel(path, gpu, shape, draw=draw, seed=seed)
+    with step("importing Helion and reading the kernel's configuration space"):
+        found = describe_kernel(path, gpu, shape, draw=draw, seed=seed)
     configs = [found.default, *found.seeds, *found.drawn]
     kinds = ["default", *["seed"] * len(found.seeds), *["random"] * len(found.drawn)]
-    reports = static_reports(path, gpu, configs, shape, workers=workers, timeout_s=timeout)
+    with step(f"compiling {len(configs)} configurations for {gpu}"):
+        reports = static_reports(path, gpu, configs, shape, workers=workers, timeout_s=timeout)
     if as_json:
         typer.echo(json.dumps(_as_json(found, kinds, configs, reports), indent=2))
         return

@@ -15,7 +15,13 @@ from rich.table import Table
 
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.cli.options import AsJson, output_console
-from llamea_gpu.cli.tables import arms_table, generation_table, leaders_table, score_text
+from llamea_gpu.cli.tables import (
+    arms_table,
+    generation_table,
+    leaders_table,
+    print_table,
+    score_text,
+)
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.behaviour import novelty
@@ -54,7 +60,7 @@ def list_(
         table.add_row(
             cell(row["run"]), row["created"], str(row["candidates"]), cell(row["best"] or "-"), p
         )
-    output_console().print(table)
+    print_table(output_console(), table)
 
 
 def _summary(run: Path) -> dict[str, Any]:
@@ -92,9 +98,9 @@ def show(
         typer.echo(json.dumps(document, indent=1))
         return
     console = output_console()
-    console.print(generation_table(population, settings.offspring))
-    console.print(leaders_table(population))
-    console.print(arms_table(population, settings))
+    print_table(console, generation_table(population, settings.offspring))
+    print_table(console, leaders_table(population))
+    print_table(console, arms_table(population, settings))
     for item in brought:
         facts = ", ".join(f"{key} {value}" for key, value in item.items() if key != "spec")
         console.print(f"inspiration {cell(item.get('spec', '?'))}: {cell(facts)}", soft_wrap=True)
@@ -145,7 +151,7 @@ def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
     if candidate.message:
         console.print(cell(candidate.message))
     if candidate.feedback is not None and candidate.feedback.spaces:
-        console.print(_feedback_table(candidate.feedback))
+        print_table(console, _feedback_table(candidate.feedback))
     if candidate.program is not None:
         source = plain(candidate.program.source)
         if console.is_terminal:
@@ -193,7 +199,7 @@ def compare_(
     table = Table("run", "kind", "answers", "tokens", "failed", "at", "best", "P ± s.e.")
     for row in rows:
         table.add_row(*_effort_cells(row))
-    console.print(table)
+    print_table(console, table)
     console.print(
         "The best of many is chosen for its luck too: compare winners on held-out spaces with "
         "llamea-gpu bench.",

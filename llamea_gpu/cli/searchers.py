@@ -12,6 +12,7 @@ import typer
 from rich.table import Column, Table
 
 from llamea_gpu.cli.options import AsJson, output_console
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import known_searchers, resolve
@@ -40,7 +41,7 @@ def list_(as_json: AsJson = False) -> None:
         names = [spec.partition(":")[2] for spec in specs]
         rest = ", ".join(names) if any(name not in about for name in names) else ""
         table.add_row(f"{scheme}:", cell(f"{about} {rest}".rstrip()))
-    console.print(table)
+    print_table(console, table)
     console.print("or FILE.py[:Class]; each takes ?key=value&key=value. See: searchers show NAME")
 
 

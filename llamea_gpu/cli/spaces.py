@@ -16,6 +16,7 @@ from rich.table import Table
 from llamea_gpu.cli import record, record_helion
 from llamea_gpu.cli.clouds import cloud_summary, print_cloud
 from llamea_gpu.cli.options import AsJson, SpacesPath, one_of, output_console, search_path
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.catalogue import (
@@ -73,7 +74,7 @@ def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
     table = Table("name", "kind", "split", "file")
     for entry, kind in entries:
         table.add_row(cell(entry.name), kind, entry.split or "-", cell(entry.path.name))
-    output_console().print(table)
+    print_table(output_console(), table)
 
 
 @app.command()
@@ -102,12 +103,12 @@ def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) 
         table.add_row(
             cell(parameter["name"]), cell(values), "yes" if parameter["ordinal"] else "no"
         )
-    console.print(table)
+    print_table(console, table)
     best = Table("time_ms", "configuration", title="best five")
     for row in summary["best"]:
         pairs = ", ".join(f"{name}={value}" for name, value in row["configuration"].items())
         best.add_row(f"{row['time_ms']:.6g}", cell(pairs))
-    console.print(best)
+    print_table(console, best)
 
 
 def _summary(recording: Recording) -> dict[str, Any]:
@@ -244,7 +245,7 @@ def _print_features(found: SpaceFeatures) -> None:
         share = f"{parameter.main_effect:.1%}"
         kind = "yes" if parameter.ordinal else "no"
         table.add_row(cell(parameter.name), str(parameter.cardinality), kind, share)
-    console.print(table)
+    print_table(console, table)
     for first, second, explained in found.interactions:
         console.print(f"interaction {cell(first)} x {cell(second)}: {explained:.1%}")
 

@@ -1,11 +1,15 @@
-"""Tables of an evolution run that several commands print."""
+"""Tables that several commands print, in the width that there is."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from rich.table import Table
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import TextType
 
 from llamea_gpu.cli.text import cell
 from llamea_gpu.evolution.bandit import reward
@@ -14,7 +18,60 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 
 RANKED = "ranked by P to two decimals, then by length of the program"
+_UNBOUNDED = 100_000
+_FRAME = 3  # of a column: padding, and the line beside it
 _MOST_COLUMNS = 8  # of spaces: a terminal has no room for more
+
+
+def print_table(console: Console, table: Table, keys: int = 1) -> None:
+    """Print a table; columns without room go into further ones, which repeat the first ``keys``.
+
+    Room is what a column needs to be read: no word or number is broken, where rich would.
+    """
+    spans = [_span(console, column) for column in table.columns]
+    places = list(range(keys, len(spans)))
+    title: TextType | None = table.title
+    while True:
+        chosen = [*range(keys), *places]
+        while len(chosen) > keys + 1 and _least_width(spans[at] for at in chosen) > console.width:
+            chosen.pop()
+        places = places[len(chosen) - keys :]
+        widths = _widths([spans[at] for at in chosen], console.width)
+        columns = [
+            replace(table.columns[at].copy(), width=w) for at, w in zip(chosen, widths, strict=True)
+        ]
+        part = Table(*columns, title=title, caption=None if places else table.caption)
+        for row in zip(*(table.columns[at].cells for at in chosen), strict=True):
+            part.add_row(*row)
+        console.print(part)
+        title = None
+        if not places:
+            return
+
+
+def _span(console: Console, column: Column) -> tuple[int, int]:
+    """The least width that breaks no word, and the width that breaks no line."""
+    options = console.options.update(width=_UNBOUNDED)
+    cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+    most = max(cell.maximum for cell in cells)
+    if column.no_wrap:
+        return max(cells[0].minimum, *(cell.maximum for cell in cells[1:]), 0), most
+    return max(cell.minimum for cell in cells), most
+
+
+def _least_width(spans: Iterable[tuple[int, int]]) -> int:
+    return 1 + sum(least + _FRAME for least, _ in spans)
+
+
+def _widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Every column's least, and what is left for those that want more, the narrowest first."""
+    widths = [least for least, _ in spans]
+    left = room - _least_width(spans)
+    for at in sorted(range(len(spans)), key=lambda at: spans[at][1] - spans[at][0]):
+        more = max(0, min(left, spans[at][1] - widths[at]))
+        widths[at] += more
+        left -= more
+    return widths
 
 
 def generation_table(population: Population, offspring: int) -> Table:
@@ -46,7 +103,15 @@ def generation_table(population: Population, offspring: int) -> Table:
 
 def leaders_table(population: Population, size: int = 8) -> Table:
     """The best candidates with their P by space; of many spaces, on the worst."""
-    leaders = population.elite(size)
+    same: dict[int, list[str]] = {}  # identical programs share a row
+    leaders: list[Candidate] = []
+    first: dict[str, int] = {}
+    for candidate in population.scored():
+        digest = candidate.program.digest if candidate.program else ""
+        slot = first.setdefault(digest, candidate.slot) if digest else candidate.slot
+        same.setdefault(slot, []).append(candidate.identifier)
+        if slot == candidate.slot and len(leaders) < size:
+            leaders.append(candidate)
     spaces = list(leaders[0].space_p()) if leaders else []
     many = len(spaces) > _MOST_COLUMNS
     shown = [f"worst of {len(spaces)} spaces"] if many else [cell(space) for space in spaces]
@@ -55,7 +120,7 @@ def leaders_table(population: Population, size: int = 8) -> Table:
     for candidate in leaders:
         own = candidate.space_p()
         table.add_row(
-            cell(candidate.identifier),
+            cell(" = ".join(same[candidate.slot])),
             cell(candidate.origin),
             " ".join(f"#{slot}" if slot >= 0 else "seed" for slot in candidate.parents) or "-",
             score_text(candidate),

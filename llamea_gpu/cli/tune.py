@@ -19,6 +19,7 @@ from llamea_gpu.cli.options import (
     search_path,
     warn_if_unsafe,
 )
+from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.result import TuneSettings
@@ -95,7 +96,7 @@ def _print(found: TuningResult, top: int) -> None:
     for each in best:
         values = (cell(str(each.configuration.get(name))) for name in names)
         table.add_row(f"{each.time_ms:.6g}", f"{each.time_ms / found.best.time_ms:.3f}", *values)
-    output_console().print(table)
+    print_table(output_console(), table)
     typer.echo(_summary(found))
     typer.echo(plain(found.code))
 

@@ -28,6 +28,7 @@ from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
 from llamea_gpu.evolution.loop import Evolution, Outcome
+from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, continued
 from llamea_gpu.evolution.spending import spent_on
 from llamea_gpu.llm import (
@@ -41,8 +42,10 @@ from llamea_gpu.llm import (
     RouteOptions,
     RunEstimate,
     Totals,
+    find_price,
     load_prices,
     make_client,
+    parse_price,
 )
 from llamea_gpu.programs import admit
 from llamea_gpu.prompting import PromptContext, SpaceFacts, render
@@ -135,11 +138,17 @@ def estimate(settings: EvolutionSettings, problem: Problem) -> RunEstimate:
 def build_ledger(settings: EvolutionSettings) -> Ledger:
     """An empty ledger with the run's prices and caps."""
     usd = None if settings.max_usd is None else Decimal(str(settings.max_usd))
-    return Ledger(_prices(settings), Caps(usd, settings.max_tokens_total, settings.max_answers))
+    return Ledger(prices_of(settings), Caps(usd, settings.max_tokens_total, settings.max_answers))
 
 
-def _prices(settings: EvolutionSettings) -> dict[str, Price]:
-    return load_prices(Path(settings.prices) if settings.prices else None)
+def prices_of(settings: EvolutionSettings) -> dict[str, Price]:
+    """The price table of a run, with those of its models that it has only by the settings."""
+    prices = load_prices(Path(settings.prices) if settings.prices else None)
+    told = settings.price or ("0,0" if settings.free else "")
+    if told:
+        own = [model for model in settings.models if find_price(prices, model) is None]
+        prices |= dict.fromkeys(own, parse_price(told))
+    return prices
 
 
 def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
@@ -162,9 +171,16 @@ def build_client(folder: Path, settings: EvolutionSettings) -> ChatClient:
 
 
 def check_route(folder: Path, settings: EvolutionSettings) -> None:
-    """Fail now rather than after the run folder is made: a missing key, a missing recording."""
+    """Fail now rather than after the seeds are scored: no key, no recording, no server there."""
     if settings.route != "batch":  # an exchange folder is made when it is needed
-        asyncio.run(build_client(folder, settings).aclose())
+        asyncio.run(_try_out(build_client(folder, settings)))
+
+
+async def _try_out(client: ChatClient) -> None:
+    try:
+        await client.preflight()
+    finally:
+        await client.aclose()
 
 
 def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
@@ -176,7 +192,7 @@ def _spent(archive: Archive, settings: EvolutionSettings) -> Totals:
     for call in archive.calls():
         if call.answer is None and call.route == "openai" and not call.lost:
             archive.record_loss(call.request.request_id, 1)
-    past = Ledger(_prices(settings))
+    past = Ledger(prices_of(settings))
     spent_on(archive.calls(), past)
     return past.totals
 
@@ -205,6 +221,11 @@ def resume(folder: Path, overrides: dict[str, Any]) -> tuple[Archive, EvolutionS
     if recorded is None:
         raise ArchiveError(f"{archive.path} must hold the run's settings, but does not")
     return archive, continued(recorded, overrides)
+
+
+def is_complete(archive: Archive, settings: EvolutionSettings) -> bool:
+    """Whether every candidate that the settings ask for is settled."""
+    return len(Population.read(archive).written().candidates) >= settings.candidates
 
 
 def drive(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from llamea_gpu import toml
 from llamea_gpu.errors import SettingsError, suggestion
 from llamea_gpu.files import read_text
+from llamea_gpu.llm import parse_price
 from llamea_gpu.prompting import OPERATORS
 
 # Weights after the first generation. `new` stays at zero: fresh blood comes from `explore`, which
@@ -34,6 +35,7 @@ CHANGEABLE = frozenset(
         *("poll_s", "max_retries", "candidates", "max_usd", "max_tokens_total", "max_wall_s"),
         "max_answers",
         *("workers", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
+        *("price", "free"),
     }
 )
 
@@ -126,6 +128,10 @@ class EvolutionSettings(BaseModel):
         True, description="Refuse prompts that the recording does not hold."
     )
     prices: str = Field("", description="Price table (TOML); default: the shipped one.")
+    price: str = Field(
+        "", description="IN,OUT: dollars per million tokens of models that have no known price."
+    )
+    free: bool = Field(False, description="Models without a known price cost nothing: your own.")
     guidance: str = Field("", max_length=2000, description="Your own words, in every prompt.")
 
     # budgets
@@ -144,6 +150,13 @@ class EvolutionSettings(BaseModel):
                 "is no such name (it is not shown here, in case it is the key)"
             )
         return name
+
+    @model_validator(mode="after")
+    def _price_is_two_numbers(self) -> EvolutionSettings:
+        if self.price and self.free:
+            raise ValueError("give --price or --free, not both")
+        parse_price(self.price or "0,0")
+        return self
 
     @field_validator("operators")
     @classmethod

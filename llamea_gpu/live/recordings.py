@@ -74,8 +74,6 @@ def _result(
     best = min(measured, key=lambda each: each.time_ms, default=None)
     if best is not None and not np.isfinite(best.time_ms):
         best = None
-    default = info.default_configuration
-    times = [each.time_ms for each in measured if default and each.configuration == dict(default)]
     return TuningResult(
         searcher=searcher,
         framework=info.framework,
@@ -85,7 +83,7 @@ def _result(
         clock=task.clock.name if settings.evaluations is None else "one second an evaluation",
         measured=measured,
         best=best,
-        default_ms=times[0] if times and np.isfinite(times[0]) else None,
+        default_ms=recording.default_ms,
         elapsed_s=measured[-1].elapsed_s if measured else 0.0,
         code="" if best is None else _code(recording, best.configuration),
         trouble=trace.error or "",

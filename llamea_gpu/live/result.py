@@ -93,7 +93,7 @@ class TuningResult:
         seed: of the run; clock: ``wall``, or the simulated one.
         measured: in the order of first visits; times of the best ones as they were last read.
         best: the framework's final choice; None when nothing worked.
-        default_ms: of the configuration that the kernel ships with, where it was measured.
+        default_ms: of the configuration that the kernel ships with, where it is known.
         optimum_ms: of a recording, the best of all.
         elapsed_s: until the end.
         code: the best configuration to paste, in the framework's language.

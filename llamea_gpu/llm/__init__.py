@@ -16,7 +16,7 @@ from llamea_gpu.llm._base import (
 )
 from llamea_gpu.llm.batch import BatchExchange
 from llamea_gpu.llm.ledger import Caps, Ledger, Reservation, RunEstimate, Totals
-from llamea_gpu.llm.prices import Price, load_prices
+from llamea_gpu.llm.prices import Price, find_price, load_prices, parse_price
 from llamea_gpu.llm.replay import Exchange, ReplayClient, load_recording, save_recording
 from llamea_gpu.llm.retry import RetryPolicy
 from llamea_gpu.llm.routes import (
@@ -50,8 +50,10 @@ __all__ = [
     "Totals",
     "Usage",
     "estimate_tokens",
+    "find_price",
     "load_prices",
     "load_recording",
     "make_client",
+    "parse_price",
     "save_recording",
 ]

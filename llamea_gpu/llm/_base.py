@@ -122,6 +122,14 @@ class ChatClient(Protocol):
         """What the user should know of what the route met so far; one text each."""
         ...
 
+    async def preflight(self) -> None:
+        """Fail now for what every request would fail for, where that can be known for free.
+
+        Raises:
+            TransportError: what is wrong, and the remedy.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Release what the route holds open."""
         ...

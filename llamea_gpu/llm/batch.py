@@ -105,6 +105,9 @@ class BatchExchange:
         answer = _require_answer(self._best[request.request_id], request)
         return require_usable(request.request_id, answer)
 
+    async def preflight(self) -> None:
+        """There is nothing that could be tried."""
+
     async def aclose(self) -> None:
         """Nothing is held open."""
 

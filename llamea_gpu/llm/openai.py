@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from llamea_gpu.errors import SettingsError
+from llamea_gpu.errors import SettingsError, TransportError
 from llamea_gpu.llm import _faults
 from llamea_gpu.llm._base import (
     ChatAnswer,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # An optimizer's source is some ten kilobytes; a body of this size is a runaway model.
 MAX_BODY_BYTES = 4 << 20
+
+_PREFLIGHT_S = 10.0
 
 # The SDK insists on a key; local servers do not.
 _NO_KEY = "none"
@@ -117,6 +119,30 @@ class OpenAIClient:
         async with self._places:
             answer = await self._complete(request)
         return require_usable(request.request_id, answer)
+
+    async def preflight(self) -> None:
+        """Fail for what every request would fail for: nobody answers, or the key is refused.
+
+        Asks for the list of models, which costs nothing; a server that has none is not faulted.
+
+        Raises:
+            TransportError: what is wrong, and the remedy.
+        """
+        sdk = self._sdk.with_options(timeout=min(self._timeout_s, _PREFLIGHT_S))
+        try:
+            await sdk.models.list()
+            return
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            fault = _faults.status_fault(error, self._key_variable)
+        except openai.APITimeoutError:
+            fault = _faults.timeout_fault(_PREFLIGHT_S)
+        except openai.APIConnectionError as error:
+            fault = _faults.connection_fault(error, str(self._sdk.base_url))
+        except (openai.OpenAIError, ValueError):  # it answers, if not this
+            return
+        # Not where it was caught: the context would hold the request with its key.
+        problem = _faults.excerpt(self._redact(fault.problem))
+        raise TransportError(f"no model can be asked: {problem}. Remedy: {fault.remedy}")
 
     async def aclose(self) -> None:
         """Close the connections."""

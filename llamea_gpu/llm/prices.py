@@ -63,6 +63,23 @@ def load_prices(path: Path | None = None) -> dict[str, Price]:
     return {name: _price(source, name, entry) for name, entry in models.items()}
 
 
+def parse_price(text: str) -> Price:
+    """``IN,OUT`` in dollars per million tokens, such as ``0.25,2``.
+
+    Raises:
+        ValueError: anything else.
+    """
+    parts = text.split(",")
+    try:
+        price_in, price_out = map(Decimal, parts)
+        return Price(price_in, price_out)
+    except (ArithmeticError, ValueError, SettingsError):
+        raise ValueError(
+            f"a price must be IN,OUT, two numbers of dollars per million tokens, such as 0.25,2, "
+            f"but got {text!r}"
+        ) from None
+
+
 def find_price(prices: Mapping[str, Price], model: str) -> Price | None:
     """The price of ``model``, or of the name that it is a dated snapshot of; None when unknown."""
     return prices.get(model) or prices.get(_SNAPSHOT.sub("", model))
@@ -71,9 +88,9 @@ def find_price(prices: Mapping[str, Price], model: str) -> Price | None:
 def unknown_price_message(model: str) -> str:
     """Why dollars cannot be counted for ``model``, and how to mend it."""
     return (
-        f"dollars can be counted only for models with a known price, but {model!r} has none: add "
-        f'it to a price table as "{model}" = {{ input = DOLLARS, output = DOLLARS }} (per million '
-        f"tokens; 0 for a local server) under [models] and name that file in the settings"
+        f"dollars can be counted only for models with a known price, but {model!r} has none: say "
+        f"--price IN,OUT (dollars per million tokens), or --free for a server of your own; or add "
+        f'"{model}" = {{ input = IN, output = OUT }} under [models] to a price table and name that'
     )
 
 

@@ -108,6 +108,9 @@ class ReplayClient:
             )
         return require_usable(request.request_id, answer)
 
+    async def preflight(self) -> None:
+        """There is nothing that could be tried."""
+
     async def aclose(self) -> None:
         """Nothing is held open."""
 

@@ -183,6 +183,21 @@ class Recording:
         """The best time; inf when nothing ran."""
         return float(self.time_ms.min(initial=math.inf))
 
+    @property
+    def default_ms(self) -> float | None:
+        """Time of the configuration that the kernel ships with; None where that is not known."""
+        told = self.info.references_ms.get("helion_default")
+        default, space = self.info.default_configuration, self.space
+        if told is not None or default is None:
+            return told
+        try:
+            pairs = zip(space.names, space.values, strict=True)
+            row = space.row(tuple(values.index(default[name]) for name, values in pairs))
+        except (LookupError, ValueError):
+            return None
+        time_ms = float(self.time_ms[row]) if row >= 0 else math.inf
+        return time_ms if math.isfinite(time_ms) else None
+
     def _frozen(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         given = np.asarray(getattr(self, name))
         if given.shape != (self.space.size,):

@@ -99,8 +99,8 @@ def test_repeats_are_paired(runner: Runner) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"settings": BenchSettings(seed=2)}, "one group of settings"),
-        ({"settings": BenchSettings(charge_cpu=True)}, "one group of settings"),
+        ({"settings": BenchSettings(seed=2)}, "--seed 1 and the command says --seed 2"),
+        ({"settings": BenchSettings(charge_cpu=True)}, "no --charge-cpu and the command says"),
         (
             {
                 "tasks": build_tasks(

@@ -156,7 +156,7 @@ def test_bench_keeps_resumes_and_logs(tmp_path: Path) -> None:
     assert "not empty" in llamea(*arguments, "--ioh", logs, status=2).stderr
     assert "a report must be" in llamea(*arguments, "--report", tmp_path, status=2).stderr
     again = ("bench", "random_search", "--suite", "quick", "--seed", 2, "-o", kept)
-    assert "one group of settings" in llamea(*again, status=2).stderr
+    assert "began with --seed 1" in llamea(*again, status=2).stderr
 
 
 def test_bench_compares_with_results_from_elsewhere(tmp_path: Path) -> None:

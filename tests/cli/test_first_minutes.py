@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.command_line import llamea
+from support.fake_openai import FakeOpenAI, error
 
 from llamea_gpu.archive import FILE_NAME
+from llamea_gpu.cli import bench as bench_command
 
 SPACE = "softmax-4096x4096"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -73,3 +82,55 @@ def test_searchers_are_listed_and_each_is_explained() -> None:
         assert json.loads(llamea("searchers", "show", spec, "--json").stdout)["settings"]
     assert "eps=0.5" in llamea("searchers", "show", "scipy:direct?eps=0.5").stdout
     assert "popsize=" in llamea("searchers", "show", "kernel_tuner:pso").stdout
+
+
+def test_a_bench_that_is_stopped_says_what_is_kept_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("bench", "random_search", "--spaces", SPACE, "--repeats", 4, "--workers", 1)
+    told = bench_command._Done.update
+
+    def interrupted(self: bench_command._Done, done: int, total: int) -> None:
+        told(self, done, total)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench_command._Done, "update", interrupted)
+        done = llamea(*arguments, "-o", tmp_path / "kept", status=130)
+        assert f"2 of 4 runs are kept in {tmp_path / 'kept'}" in done.stderr
+        assert "with -o FOLDER" in llamea(*arguments, status=130).stderr
+    counts: list[int] = []
+    monkeypatch.setattr(bench_command._Done, "update", lambda _, done, __: counts.append(done))
+    text = llamea(*arguments, "-o", tmp_path / "kept").stdout
+    assert counts[0] == 2
+    assert "1.0" in text  # the speed-up over the default
+    assert "0.02566 / 0.02688" in text  # the best time and the default's
+    assert "Friedman" not in text
+
+
+def test_a_run_that_measures_nothing_is_no_success(tmp_path: Path) -> None:
+    file = tmp_path / "idle.py"
+    file.write_text("class Idle:\n    def __call__(self, evaluate, space, rng):\n        pass\n")
+    assert "must measure something" in llamea("run", file, "--space", SPACE, status=2).stderr
+
+
+def test_a_model_without_a_price_or_a_server_is_said_before_a_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: FakeOpenAI
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-of-yours")
+    arguments = ("evolve", "-o", tmp_path / "run", "--model", "own", "--max-usd", 1)
+    arguments += ("--space", SPACE, "--base-url")
+    said = llamea(*arguments, "http://127.0.0.1:9/v1", status=2).stderr
+    assert "--price IN,OUT" in said
+    assert "--free" in said
+    for free in (("--free",), ("--price", "0.5,2")):
+        said = llamea(*arguments, "http://127.0.0.1:9/v1", *free, status=2).stderr
+        assert "no model can be asked" in said
+    server.models = error(401)
+    said = llamea(*arguments, server.base_url, "--free", status=2).stderr
+    assert "OPENAI_API_KEY" in said
+    assert "sk-none" not in said
+    assert server.received == []
+    assert "two numbers" in llamea(*arguments, "x", "--price", "cheap", status=2).stderr
+    assert list(tmp_path.iterdir()) == []

@@ -40,6 +40,9 @@ class Scripted:
             raise found
         return chat_answer(found)
 
+    async def preflight(self) -> None:
+        pass
+
     async def aclose(self) -> None:
         pass
 

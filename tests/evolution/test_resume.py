@@ -130,6 +130,13 @@ def uninterrupted(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
         return folder, time.monotonic() - started
 
 
+def test_a_finished_run_says_so(uninterrupted: tuple[Path, float], tmp_path: Path) -> None:
+    folder = shutil.copytree(uninterrupted[0], tmp_path / "run")
+    before = essence(folder)
+    assert "this run is finished" in evolve(folder, "--resume").stdout
+    assert essence(folder) == before
+
+
 def kill_and_continue(folder: Path, config: Path, moments_s: list[float]) -> Answerer:
     with Answerer(folder) as answerer:
         for moment_s in moments_s:

@@ -181,7 +181,7 @@ def test_restoring_continues_the_sum() -> None:
 
 def test_a_dollar_cap_needs_a_price_and_says_how_to_give_one() -> None:
     ledger = Ledger({}, Caps(usd=Decimal(1)))
-    with pytest.raises(SettingsError, match=r'add it to a price table as "asked-model" = \{ input'):
+    with pytest.raises(SettingsError, match=r'--free .* add "asked-model" = \{ input'):
         ledger.reserve(request())
 
 

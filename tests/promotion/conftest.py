@@ -35,6 +35,9 @@ class Answers:
         created = "2026-01-01T00:00:00+00:00"
         return ChatAnswer(text, "canned", Usage(10, 5), "stop", created, 0.0)
 
+    async def preflight(self) -> None:
+        pass
+
     async def aclose(self) -> None:
         pass
 

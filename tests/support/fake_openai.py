@@ -92,6 +92,7 @@ class FakeOpenAI:
         self.default: Callable[[dict[str, Any]], Reply] = lambda body: completion()
         self.received: list[Received] = []
         self.most_concurrent = 0
+        self.models = json_reply({"object": "list", "data": []})
         self._concurrent = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -142,9 +143,12 @@ class _Server(ThreadingHTTPServer):
         """A client that hangs up is part of the tests."""
 
 
-def _handler_of(server: FakeOpenAI) -> type[BaseHTTPRequestHandler]:
+def _handler_of(server: FakeOpenAI) -> type[BaseHTTPRequestHandler]:  # noqa: C901
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send(server.models)
 
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
