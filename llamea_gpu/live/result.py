@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pydantic.dataclasses
@@ -36,6 +37,11 @@ class TuneSettings:
     engine: Literal["pipelined", "framework"] = Field(
         "pipelined",
         description="Compile and time side by side, or as the framework itself does ('framework').",
+    )
+    journal: Path | None = Field(
+        None,
+        description="Keep each measurement in this file as it comes; where it has some already, "
+        "go on from there. Helion: with the engine 'pipelined'.",
     )
     backend: str | None = Field(None, description="Kernel Tuner: instead of the script's lang.")
     iterations: int = Field(7, description="Kernel Tuner: timed runs of a configuration.")

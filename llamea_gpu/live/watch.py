@@ -10,17 +10,21 @@ from llamea_gpu.live.result import TuneProgress
 
 
 class Watch:
-    """A live run's clock and progress; ``progress`` is told after each batch."""
+    """A live run's clock and progress; ``progress`` is told after each batch.
+
+    ``before_s`` are seconds of earlier parts of the run, which count.
+    """
 
     def __init__(self, progress: Callable[[TuneProgress], None]) -> None:
         self._progress = progress
         self._start = monotonic()
+        self.before_s = 0.0
         self._marks: list[tuple[int, float]] = []  # so many were known at that second
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
-        return monotonic() - self._start
+        return self.before_s + monotonic() - self._start
 
     def note(self, times_ms: Sequence[float]) -> None:
         """Take in all times so far, in the order of first visits; inf is a failure."""

@@ -3,15 +3,17 @@
 What it does: describes kernel, arguments and device from the runner of a ``tune_kernel`` call, or
 from the script that the call was made of; says why a configuration failed.
 
-What it does not do: measure, or import Kernel Tuner. Kernel Tuner's own strategies need nothing
+What it does not do: measure. Kernel Tuner's own strategies need nothing
 here: they run under the optimizer contract.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from kernel_tuner.util import get_result_cost
 
 from llamea_gpu.contract import Configuration, KernelFacts, Optimizer
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
@@ -36,7 +38,21 @@ _FAILURES = {
 
 
 class ExplainingEvaluate(KernelTunerEvaluate):
-    """An evaluate that says why a configuration failed."""
+    """An evaluate that says why a configuration failed, and goes on from an earlier run."""
+
+    def remember(self, known: Sequence[tuple[int, Mapping[str, Any]]], used_s: float) -> None:
+        """Results of an earlier run, by row: they are as if they had been measured in this one.
+
+        ``used_s`` are the seconds that it had come to.
+        """
+        func, options = self.func, self.func.tuning_options
+        options.budget.add_evaluations(len(known))
+        options.budget.add_time(seconds=used_s)
+        for row, result in known:
+            func.results.append(result)
+            (cost,) = get_result_cost(result, options.objective, options.objective_higher_is_better)
+            self._note_cost(row, cost)
+        func.budget_spent_fraction = options.budget.get_fraction_consumed()
 
     def failure(self, config: Configuration) -> str | None:
         """What Kernel Tuner says of a configuration that did not work."""
@@ -52,7 +68,7 @@ class ExplainingEvaluate(KernelTunerEvaluate):
 class ExplainingStrategy(KernelTunerStrategy):
     """A strategy whose optimizer learns why configurations fail."""
 
-    make_evaluate = ExplainingEvaluate
+    make_evaluate: Callable[[Any, Any], KernelTunerEvaluate] = ExplainingEvaluate
 
 
 class KernelTunerFramework:

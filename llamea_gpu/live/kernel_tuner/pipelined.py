@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -160,8 +161,12 @@ class PipelinedStrategy(ExplainingStrategy):
         """What ``tune_kernel`` calls; returns its results."""
         with self._measuring(searchspace, runner, tuning_options) as used:
             on_engine = isinstance(used, PipelinedRunner)
-            self.make_evaluate = PipelinedEvaluate if on_engine else ExplainingEvaluate
+            kind: type[ExplainingEvaluate] = PipelinedEvaluate if on_engine else ExplainingEvaluate
+            self.make_evaluate = partial(self._begun, kind)
             return super().tune(searchspace, used, tuning_options)
+
+    def begin(self, evaluate: ExplainingEvaluate) -> None:
+        """What comes before the optimizer asks for anything."""
 
     def own_runner(self, runner: Any) -> Any:
         """Kernel Tuner's runner, where it measures."""
@@ -171,6 +176,11 @@ class PipelinedStrategy(ExplainingStrategy):
         """Tell the user."""
         if not runner.quiet:
             print(text)
+
+    def _begun(self, kind: type[ExplainingEvaluate], func: Any, space: Any) -> ExplainingEvaluate:
+        evaluate = kind(func, space)
+        self.begin(evaluate)
+        return evaluate
 
     @contextmanager
     def _measuring(self, searchspace: Any, runner: Any, options: Any) -> Iterator[Any]:

@@ -224,8 +224,11 @@ class KernelTunerEvaluate(QueuedEvaluate):
             self.fault = reason
             raise BudgetExhausted from reason
         for row, cost in zip(rows, costs, strict=True):
-            # The largest float is how Kernel Tuner spells a failure.
-            self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
+            self._note_cost(row, cost)
+
+    def _note_cost(self, row: int, cost: float) -> None:
+        # The largest float is how Kernel Tuner spells a failure.
+        self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
 
     def _count_idle(self, asked: int, fresh: int) -> None:
         self._idle_asks = 0 if fresh else self._idle_asks + max(asked, 1)
@@ -243,7 +246,7 @@ class KernelTunerStrategy:
     optimizer does, the result of tuning is all that was measured.
     """
 
-    make_evaluate: type[KernelTunerEvaluate] = KernelTunerEvaluate
+    make_evaluate: Callable[[Any, Any], KernelTunerEvaluate] = KernelTunerEvaluate
     optimizer: Any = None
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel_tuner import util
 
-from llamea_gpu.live.kernel_tuner.facts import MESSAGE, device_name
+from llamea_gpu.live.kernel_tuner.facts import MESSAGE, ExplainingEvaluate, device_name
 from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy
 
 _MOST_SHOWN = 300
@@ -27,10 +27,12 @@ _Run = Callable[[Sequence[Sequence[Any]], Any], list[_Result | None]]
 class TolerantStrategy(PipelinedStrategy):
     """A strategy that makes Kernel Tuner's runner tolerant, where that measures.
 
-    ``on_batch`` is told of all results so far after each ask; ``device`` is the name of the run's.
+    ``on_batch`` is told of all results so far after each ask, ``on_begin`` of the evaluate before
+    the first one; ``device`` is the name of the run's.
     """
 
     on_batch: Callable[[Sequence[Mapping[str, Any]]], None]
+    on_begin: Callable[[ExplainingEvaluate], None] | None = None
     device = ""
 
     def __call__(self, func: Any, searchspace: Any) -> None:
@@ -50,6 +52,11 @@ class TolerantStrategy(PipelinedStrategy):
         """What ``tune_kernel`` calls; returns its results."""
         self.device = device_name(runner)
         return super().tune(searchspace, runner, tuning_options)
+
+    def begin(self, evaluate: ExplainingEvaluate) -> None:
+        """What comes before the optimizer asks for anything."""
+        if self.on_begin is not None:
+            self.on_begin(evaluate)
 
     def own_runner(self, runner: Any) -> Any:
         """Kernel Tuner's runner, made tolerant."""

@@ -15,14 +15,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import RecordingError, SearcherError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
-from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
+from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, KernelTunerFramework
+from llamea_gpu.live.kernel_tuner.journal import TuningJournal
 from llamea_gpu.live.kernel_tuner.pipelined import prepare
 from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
 from llamea_gpu.live.result import (
@@ -50,26 +52,31 @@ def tune_kernel_tuner_script(
 
     Raises:
         SearcherError: Kernel Tuner or the searcher is missing, or nothing works.
-        RecordingError: the script does not load, or a recorder measures on the GPU.
+        RecordingError: the script does not load, a recorder measures on the GPU, or the journal is
+            of something else, damaged or in use.
     """
     version = require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel")
     if settings.engine == "pipelined":
         prepare()  # before the script may use the GPU
     script = load_kernel_script(path, settings.sizes)
     watch = Watch(progress)
-    run = _Run(script, searcher, settings, watch)
     fault = ""
-    with _aside(), _device(settings.backend or script.language, settings.device):
+    with ExitStack() as closing:
+        run = _Run(script, searcher, settings, watch, closing)
+        closing.enter_context(_aside())
+        closing.enter_context(_device(settings.backend or script.language, settings.device))
         try:
             run.tune()
         except KeyboardInterrupt:
             fault = "interrupted"
         except Exception as error:
+            if isinstance(error, RecordingError) and not run.results:  # of the journal
+                raise
             if not run.results:
                 raise SearcherError(f"tuning {script.name} failed: {error}") from error
             fault = f"{type(error).__name__}: {error}"
     measured = tuple(
-        Measured(run.configuration(result), _time_ms(result), watch.known_at(place))
+        Measured(run.configuration(result), _time_ms(result), run.known_at(place))
         for place, result in enumerate(run.results)
     )
     best = min(measured, key=lambda each: each.time_ms, default=None)
@@ -100,7 +107,12 @@ class _Run:
     """One call of ``tune_kernel``; ``results`` are Kernel Tuner's own, in their order."""
 
     def __init__(
-        self, script: KernelScript, searcher: str, settings: TuneSettings, watch: Watch
+        self,
+        script: KernelScript,
+        searcher: str,
+        settings: TuneSettings,
+        watch: Watch,
+        closing: ExitStack,
     ) -> None:
         self._script = script
         self._settings = settings
@@ -111,7 +123,12 @@ class _Run:
             found.name, found.make, found.hyperparameters, settings.seed, engine=settings.engine
         )
         self.strategy.on_batch = self._note
+        self.strategy.on_begin = self._begin
         self.results: Sequence[_Result] = ()
+        self._known_before_s: Sequence[float] = ()  # of the journal
+        self._journal = None
+        if settings.journal is not None:
+            self._journal = TuningJournal(settings.journal.absolute(), searcher, closing)
 
     def tune(self) -> None:
         """Run until the searcher or the budget ends."""
@@ -143,8 +160,27 @@ class _Run:
             for name in self._names
         }
 
+    def known_at(self, place: int) -> float:
+        """When the result at that place was known, in seconds of the run."""
+        before = self._known_before_s
+        return before[place] if place < len(before) else self._watch.known_at(place)
+
+    def _begin(self, evaluate: ExplainingEvaluate) -> None:
+        if self._journal is not None:
+            self._journal.begin(evaluate, self._script)
+            self._known_before_s = self._journal.at_s
+            self._watch.before_s = max(self._known_before_s, default=0.0)
+            if self._known_before_s:
+                self._note(evaluate.func.results)
+
     def _note(self, results: Sequence[_Result]) -> None:
         self.results = list(results)
+        if self._journal is not None:
+            try:
+                self._journal.note(results, self._watch.elapsed_s)
+            except OSError as error:
+                print(f"The journal cannot be written, going on without: {error}")
+                self._journal = None
         self._watch.note([_time_ms(result) for result in results])
 
 

