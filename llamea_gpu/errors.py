@@ -8,6 +8,8 @@
     ├── TaskError                 a recording, clock or trace that cannot be scored
     ├── BenchError                a bench, or a bench's folder, that breaks a rule
     ├── SearcherError             a searcher spec that names nothing or does not load
+    │   └── SearcherDiedError     a library's searcher took its worker process down
+    ├── ClusterError              a cluster that cannot be reached, or a node that may not be used
     ├── SandboxError
     │   └── SandboxUnavailableError   no isolation level could be verified
     ├── LLMError
@@ -88,6 +90,14 @@ class BenchError(LlameaGpuError):
 
 class SearcherError(LlameaGpuError):
     """A searcher spec that names nothing, or a searcher that does not load."""
+
+
+class SearcherDiedError(SearcherError):
+    """A library's searcher took its worker process down, or another run beside it did."""
+
+
+class ClusterError(LlameaGpuError):
+    """A cluster that cannot be reached, or nodes that may not be used for a run."""
 
 
 class SandboxError(LlameaGpuError):

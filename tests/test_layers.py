@@ -21,9 +21,10 @@ LAYERS = (
     "seeding",
     *("sandbox", "searchers"),
     "runner",
+    *("engine", "cluster"),
     "archive",
     *("evolution", "bench"),
-    *("engine", "frameworks"),
+    "frameworks",
     *("recording", "live", "export"),
     "report",
     "promotion",
@@ -42,6 +43,7 @@ OWNERS = {
     "pydantic": {"evolution", "bench", "live", "promotion", "cli"},
     "loky": {"runner"},
     "cloudpickle": {"live"},
+    "ray": {"cluster"},
     "kernel_tuner": {"searchers", "frameworks", "recording", "live", "export"},
     "helion": {"searchers", "frameworks", "recording", "live", "export"},
     "torch": {"searchers", "frameworks", "recording", "live", "export"},
@@ -111,7 +113,7 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 
 
 def test_the_command_line_starts_without_torch_and_gpu_frameworks() -> None:
-    heavy = ["torch", "helion", "kernel_tuner", "pandas", "plotly", "matplotlib"]
+    heavy = ["torch", "helion", "kernel_tuner", "pandas", "plotly", "matplotlib", "ray"]
     code = (
         "import sys, llamea_gpu.cli\n"
         "for name in llamea_gpu.cli._COMMANDS: llamea_gpu.cli._load(name)\n"

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -29,14 +30,16 @@ from llamea_gpu.bench.plan import (
     describe_space,
 )
 from llamea_gpu.bench.results import SUMMARY, BenchResults
-from llamea_gpu.errors import BenchError, SearcherError
-from llamea_gpu.runner import Runner
+from llamea_gpu.errors import BenchError, SearcherDiedError
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Task, Trace
 
 _JOURNAL = "bench.jsonl"
-_IN_FLIGHT = 64
+# Runs that are submitted ahead, for each that goes on at a time: a cluster's runner makes blocks
+# of what is queued.
+_AHEAD = 16
 
 Progress = Callable[[int, int], None]
 
@@ -70,7 +73,7 @@ def run_bench(
     plan: Plan,
     searchers: Sequence[Searcher],
     tasks: Sequence[Task],
-    runner: Runner,
+    runner: BaseRunner,
     *,
     folder: Path | None = None,
     baseline: BenchResults | None = None,
@@ -179,7 +182,7 @@ def _refuse_unnamed(what: str, needed: Sequence[str], named: Container[str]) -> 
 
 
 def _run_all(
-    runner: Runner,
+    runner: BaseRunner,
     plan: Plan,
     keys: Sequence[RunKey],
     searchers: Mapping[str, Searcher],
@@ -200,29 +203,29 @@ def _run_all(
 
     waiting = list(reversed(keys))
     flying: dict[Future[Trace], RunKey] = {}
+    done: SimpleQueue[Future[Trace]] = SimpleQueue()
     suspects = []
     while waiting or flying:
-        while waiting and len(flying) < _IN_FLIGHT:
+        while waiting and len(flying) < _AHEAD * runner.width:
             key = waiting.pop()
-            flying[submit(key)] = key
-        done, _ = wait(flying, return_when=FIRST_COMPLETED)
-        for future in done:
-            key = flying.pop(future)
-            if _lost_its_process(future):
-                suspects.append(key)
-            else:
-                yield key, future.result()
+            future = submit(key)
+            flying[future] = key
+            future.add_done_callback(done.put)
+        future = done.get()
+        key = flying.pop(future)
+        if _lost_its_process(future):
+            suspects.append(key)
+        else:
+            yield key, future.result()
     # A process that dies takes the runs beside it along; alone, a run can only blame itself.
     for key in suspects:
         future = submit(key)
-        wait([future])
         lost = _lost_its_process(future)
         yield key, _crashed(plan.seed_of(key), future) if lost else future.result()
 
 
 def _lost_its_process(future: Future[Trace]) -> bool:
-    error = future.exception()
-    return isinstance(error, SearcherError) and isinstance(error.__cause__, BrokenExecutor)
+    return isinstance(future.exception(), SearcherDiedError)
 
 
 def _crashed(seed: int, future: Future[Trace]) -> Trace:

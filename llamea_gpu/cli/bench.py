@@ -30,6 +30,7 @@ from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
     AsJson,
     Clock,
+    Cluster,
     SpacesPath,
     Unsafe,
     Workers,
@@ -40,8 +41,8 @@ from llamea_gpu.cli.options import (
 )
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
+from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import BenchError
-from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import build_tasks
@@ -82,6 +83,7 @@ def bench(
     cpu_limit: CpuLimit = None,
     charge_cpu: ChargeCpu = False,
     workers: Workers = None,
+    cluster: Cluster = "",
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
     as_json: AsJson = False,
@@ -100,7 +102,7 @@ def bench(
     done = _Done(plan.size)
     try:
         with step("testing the sandbox"):
-            opened = Runner.open(workers=workers, unsafe=unsafe)
+            opened = open_runner(cluster, workers, unsafe=unsafe)
         with opened as runner, _progress_bar(done):
             results = run_bench(
                 plan,

@@ -72,7 +72,7 @@ def run(
     warn_if_unsafe(unsafe)
     with step(f"running {cell(source.name)}"), Runner.open(workers=1, unsafe=unsafe) as runner:
         trace = runner.run(source, task, seed, limits=_limits(cpu_limit), charge_cpu=charge_cpu)
-        level = runner.sandbox.level
+        level = runner.level
     if as_json:
         typer.echo(json.dumps(_trace_document(source.name, task, trace, level), indent=1))
     else:

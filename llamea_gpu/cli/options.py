@@ -41,6 +41,10 @@ Clock = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs side by side; default: all cores.")]
+Cluster = Annotated[
+    str,
+    typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: run on the nodes of a Ray cluster."),
+]
 Unsafe = Annotated[
     bool,
     typer.Option(

@@ -18,7 +18,7 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.programs import Program
 from llamea_gpu.prompting import Feedback, SpaceResult, Stage
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.searchers.registry import ProgramSearcher
@@ -47,7 +47,11 @@ class Cascade:
     """Evaluates programs on the training tasks of one run."""
 
     def __init__(
-        self, tasks: Sequence[Task], runner: Runner, archive: Archive, settings: EvolutionSettings
+        self,
+        tasks: Sequence[Task],
+        runner: BaseRunner,
+        archive: Archive,
+        settings: EvolutionSettings,
     ) -> None:
         self._tasks = tuple(tasks)
         self._runner = runner

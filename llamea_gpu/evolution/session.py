@@ -23,6 +23,7 @@ import numpy as np
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
+from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import ArchiveError, SettingsError
 from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.evaluation import Cascade
@@ -49,7 +50,7 @@ from llamea_gpu.llm import (
 )
 from llamea_gpu.programs import admit
 from llamea_gpu.prompting import PromptContext, SpaceFacts, render
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.spaces.features import compute_features
@@ -252,14 +253,15 @@ def drive(
         if observer:
             expected = estimate(settings, problem)
             observer.notify("started", None, {"ledger": ledger, "estimate": expected})
-        with Runner.open(
+        with open_runner(
+            settings.cluster,
             settings.workers,
             min_level=settings.min_sandbox_level,
             unsafe=settings.unsafe_no_sandbox,
         ) as runner:
             archive.record_event(
                 "session",
-                sandbox_level=runner.sandbox.level,
+                sandbox_level=runner.level,
                 version=__version__,
                 settings=settings.model_dump(mode="json"),
             )
@@ -277,7 +279,7 @@ async def _drive(
     settings: EvolutionSettings,
     problem: Problem,
     ledger: Ledger,
-    runner: Runner,
+    runner: BaseRunner,
     observer: Observer | None,
 ) -> Outcome:
     client = build_client(folder, settings)

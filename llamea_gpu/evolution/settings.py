@@ -34,7 +34,7 @@ CHANGEABLE = frozenset(
         *("route", "base_url", "api_key_env", "exchange", "replay", "replay_strict", "timeout_s"),
         *("poll_s", "max_retries", "candidates", "max_usd", "max_tokens_total", "max_wall_s"),
         "max_answers",
-        *("workers", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
+        *("workers", "cluster", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
         *("price", "free"),
     }
 )
@@ -100,6 +100,9 @@ class EvolutionSettings(BaseModel):
     )
     memory_mb: int = Field(2048, ge=1024, description="Memory of a program's run.")
     workers: int | None = Field(None, ge=1, description="Runs side by side; default: all cores.")
+    cluster: str = Field(
+        "", description="'ray', HOST:PORT or ray://HOST:PORT: run on the nodes of a Ray cluster."
+    )
     min_sandbox_level: int = Field(
         1, ge=1, le=3, description="Refuse to run below it ('llamea-gpu doctor')."
     )

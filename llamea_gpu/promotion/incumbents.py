@@ -17,7 +17,7 @@ from llamea_gpu.bench.plan import Plan, RunKey
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.searchers.registry import ProgramSearcher, Searcher, resolve
 from llamea_gpu.tasks import Task, Trace
 
@@ -67,7 +67,7 @@ class Incumbents:
         return [searcher.name for group, _ in self._groups(tasks) for searcher in group]
 
     def bench(
-        self, candidate: ProgramSearcher, tasks: Sequence[Task], runner: Runner, folder: Path
+        self, candidate: ProgramSearcher, tasks: Sequence[Task], runner: BaseRunner, folder: Path
     ) -> list[BenchResults]:
         """``candidate`` and its incumbents on all ``tasks``, then, if need be, on Helion's alone.
 

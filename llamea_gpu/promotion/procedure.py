@@ -27,6 +27,7 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.bench.plan import BenchSettings, describe_space
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.bench.suites import expand, load_patterns
+from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
@@ -39,7 +40,7 @@ from llamea_gpu.promotion.measurements import training_of, validation_of
 from llamea_gpu.promotion.source import shipped_text, snake_case
 from llamea_gpu.promotion.tuning import Tuning, tune
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
@@ -78,6 +79,9 @@ class PromotionSettings:
         None, description="Own CPU seconds count as tuning time; default: as in the run."
     )
     workers: int | None = Field(None, ge=1, description="Runs side by side; default: all cores.")
+    cluster: str = Field(
+        "", description="'ray', HOST:PORT or ray://HOST:PORT: run on the nodes of a Ray cluster."
+    )
     spaces_path: tuple[Path, ...] = Field(
         (), description="Folder with further recordings. Also: LLAMEA_GPU_SPACES."
     )
@@ -124,7 +128,7 @@ def promote(
         _refuse_overlap(population, training, validation)
         chosen = _chosen(archive, population, settings, validation)
         reports: list[Report] = []
-        with Runner.open(workers=settings.workers, unsafe=settings.unsafe) as runner:
+        with open_runner(settings.cluster, settings.workers, unsafe=settings.unsafe) as runner:
             promotion = Promotion(run, archive, recorded, settings, training, validation, runner)
             for candidate in chosen:
                 reports.append(promotion.consider(candidate, progress))
@@ -216,7 +220,7 @@ class Promotion:
         settings: PromotionSettings,
         training: Sequence[Task],
         validation: Sequence[Task],
-        runner: Runner,
+        runner: BaseRunner,
     ) -> None:
         self._run = run
         self._archive = archive

@@ -21,7 +21,7 @@ from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import Comparison, Standing
 from llamea_gpu.programs import Program
 from llamea_gpu.promotion.constants import Settings, random_settings, tunable
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import score_space
 from llamea_gpu.searchers.registry import ProgramSearcher
@@ -70,7 +70,7 @@ class Tuning:
 def tune(
     program: Program,
     tasks: Sequence[Task],
-    runner: Runner,
+    runner: BaseRunner,
     *,
     runs: int,
     seed: int,
@@ -119,7 +119,7 @@ class _Race:
         self,
         program: Program,
         tasks: Sequence[Task],
-        runner: Runner,
+        runner: BaseRunner,
         seed: int,
         rules: BenchSettings,
     ) -> None:

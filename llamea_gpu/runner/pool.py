@@ -1,4 +1,4 @@
-"""`Runner`: runs searchers of every kind on tasks, a given number at the same time.
+"""`Runner`: runs searchers on tasks on this machine, a given number at the same time.
 
 Source text goes to the `Sandbox`; a library's searcher goes to a worker process of its own pool,
 which starts when the first one is asked for. Workers have one fixed hash seed and one numeric
@@ -14,12 +14,12 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from time import sleep
-from types import TracebackType
 
 from loky import ProcessPoolExecutor
 from loky.process_executor import BrokenProcessPool
 
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherDiedError
+from llamea_gpu.runner._base import BaseRunner
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.searchers.library import LibrarySearcher
@@ -35,8 +35,8 @@ _ENVIRONMENT = {
 _KEPT_TASKS = 64
 
 
-class Runner:
-    """Runs searchers on tasks. A context manager; thread-safe. Make one with `Runner.open`."""
+class Runner(BaseRunner):
+    """Runs searchers on tasks. Make one with `Runner.open`."""
 
     def __init__(self, sandbox: Sandbox, workers: int) -> None:
         self.sandbox = sandbox
@@ -60,6 +60,16 @@ class Runner:
         workers = workers or len(os.sched_getaffinity(0))
         return cls(Sandbox.open(workers, min_level, unsafe), workers)
 
+    @property
+    def level(self) -> int:
+        """Of the sandbox: 3, 2 or 1; 0 is unsafe."""
+        return self.sandbox.level
+
+    @property
+    def width(self) -> int:
+        """How many runs go on at the same time."""
+        return self._workers
+
     def submit(
         self,
         searcher: Searcher,
@@ -69,24 +79,8 @@ class Runner:
         limits: Limits | None = None,
         charge_cpu: bool = False,
     ) -> Future[Trace]:
-        """Run ``searcher`` on ``task`` with ``seed`` as soon as a worker is free.
-
-        ``limits`` default to those of a sandboxed run, or to `LIBRARY_LIMITS`. The future raises
-        SandboxError or SearcherError when a host process, not the searcher, fails.
-        """
+        """Run ``searcher`` on ``task`` with ``seed`` as soon as a worker is free."""
         return self._threads.submit(self._run, searcher, task, seed, limits, charge_cpu)
-
-    def run(
-        self,
-        searcher: Searcher,
-        task: Task,
-        seed: int,
-        *,
-        limits: Limits | None = None,
-        charge_cpu: bool = False,
-    ) -> Trace:
-        """Run and wait."""
-        return self.submit(searcher, task, seed, limits=limits, charge_cpu=charge_cpu).result()
 
     def close(self) -> None:
         """Drop what has not begun, end what runs, and end every process."""
@@ -97,17 +91,6 @@ class Runner:
         if processes is not None:
             processes.shutdown(wait=True, kill_workers=True)
         self._threads.shutdown(wait=True)
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(
         self, searcher: Searcher, task: Task, seed: int, limits: Limits | None, charge_cpu: bool
@@ -153,7 +136,7 @@ class Runner:
             trace: Trace = future.result()
         except BrokenProcessPool as error:
             self._discard(processes)
-            raise SearcherError(
+            raise SearcherDiedError(
                 f"{searcher.name} ended its worker process on {task.name} (seed {seed}): {error}"
             ) from error
         return trace

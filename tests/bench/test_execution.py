@@ -40,6 +40,7 @@ class Counted:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self.width = runner.width
         self.asked: list[tuple[str, str, int]] = []
 
     def submit(self, searcher, task, seed, **settings):  # type: ignore[no-untyped-def]

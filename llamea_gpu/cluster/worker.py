@@ -1,0 +1,176 @@
+"""What goes on in a worker process of a node: blocks of runs, by the runner of one machine.
+
+A process opens its sandbox once, and keeps the tasks that it has met. It checks that it is what the
+driver expects before anything runs in it: a node may join a cluster at any moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import pickle
+import platform
+import socket
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import llamea_gpu
+from llamea_gpu.cluster.connection import import_ray
+from llamea_gpu.errors import SandboxUnavailableError
+from llamea_gpu.runner import Runner
+from llamea_gpu.sandbox import Limits
+from llamea_gpu.searchers.library import LibrarySearcher
+from llamea_gpu.searchers.registry import Searcher
+from llamea_gpu.tasks import Task, Trace
+
+LEVEL = "sandbox level"
+NO_LEVEL = "none"
+# What seeded runs depend on beside the code of a searcher's own library.
+_LIBRARIES = ("numpy", "scipy", "scikit-learn")
+_KEPT_TASKS = 64
+
+Facts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Which sandbox a worker process opens."""
+
+    min_level: int
+    unsafe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Runs of one searcher on one task: one for each of ``seeds``. ``task`` names it by content."""
+
+    searcher: Searcher
+    task: str
+    seeds: tuple[int, ...]
+    limits: Limits | None
+    charge_cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a block, and where.
+
+    ``results`` are in the order of the seeds: traces, and what a host process raised in the place
+    of one. ``refused`` says how the node differs from what is expected; nothing was run then.
+    """
+
+    node: str
+    host: str
+    results: tuple[Trace | Exception, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What a node is. ``problem`` says why it has no sandbox."""
+
+    node: str
+    host: str
+    facts: Facts
+    problem: str = ""
+
+    def unlike(self, expected: Facts) -> str:
+        """How it differs: ``numpy 1.26.4, expected 2.4.6; ...``; empty if it does not."""
+        differing = "; ".join(
+            f"{name} {self.facts.get(name, 'unknown')}, expected {wanted}"
+            for name, wanted in expected.items()
+            if self.facts.get(name) != wanted
+        )
+        return f"{differing}. {self.problem}" if differing and self.problem else differing
+
+
+def examine(isolation: Isolation) -> Examined:
+    """What the node is on which this is called."""
+    problem = ""
+    try:
+        level = str(_runner(isolation).level)
+    except SandboxUnavailableError as error:
+        level, problem = NO_LEVEL, str(error)
+    node = import_ray().get_runtime_context().get_node_id()
+    return Examined(node, socket.gethostname(), {LEVEL: level, **software()}, problem)
+
+
+def run_block(block: Block, task: Sequence[Any], isolation: Isolation, expected: Facts) -> Report:
+    """Run ``block``; ``task`` holds the reference of its task in the object store."""
+    here = examine(isolation)
+    if isinstance(block.searcher, LibrarySearcher):
+        versions = block.searcher.versions
+        found = {package: _version(package) for package in versions}
+        here = replace(here, facts={**here.facts, **found})
+        expected = {**expected, **versions}
+    refused = here.unlike(expected)
+    if refused:
+        return Report(here.node, here.host, refused=refused)
+    runner, known = _runner(isolation), _task(block.task, task[0])
+    results = []
+    for seed in block.seeds:
+        run = runner.submit(
+            block.searcher, known, seed, limits=block.limits, charge_cpu=block.charge_cpu
+        )
+        error = run.exception()
+        results.append(run.result() if error is None else _sendable(error))
+    return Report(here.node, here.host, tuple(results))
+
+
+@functools.cache
+def software() -> Facts:
+    """What this process runs, but for its sandbox."""
+    return {
+        "machine": platform.machine(),
+        "Python": platform.python_version(),
+        **{library: _version(library) for library in _LIBRARIES},
+        "llamea_gpu": f"{llamea_gpu.__version__} ({_code_digest()})",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _code_digest() -> str:
+    """Of the package's modules: checkouts of one version may differ."""
+    folder = Path(llamea_gpu.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder)}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+@functools.cache
+def _runner(isolation: Isolation) -> Runner:
+    """This process's own. It ends with the process, as its children do."""
+    return Runner.open(1, min_level=isolation.min_level, unsafe=isolation.unsafe)
+
+
+_tasks: OrderedDict[str, Task] = OrderedDict()
+
+
+def _task(key: str, reference: Any) -> Task:
+    """The task, of which this process builds tables once; its arrays are the object store's."""
+    task = _tasks.pop(key, None) or import_ray().get(reference)
+    _tasks[key] = task
+    if len(_tasks) > _KEPT_TASKS:
+        _tasks.popitem(last=False)
+    return task
+
+
+def _sendable(error: BaseException) -> Exception:
+    """``error``, or one that says the same where it does not survive being sent."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made in the line itself
+    except Exception:
+        return RuntimeError(repr(error))
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
