@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import json
 import os
@@ -11,12 +10,12 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.answering import Answerer
 from support.command_line import COMMAND, Done, llamea
 from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
@@ -24,7 +23,6 @@ from support.recordings import small_recording
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.errors import ArchiveError
-from llamea_gpu.llm import BatchExchange
 from llamea_gpu.spaces.formats import export_recording
 
 ANSWERS = {
@@ -70,36 +68,6 @@ def config(spaces_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return file
 
 
-class Answerer:
-    """Answers requests of an exchange folder as they appear, as somebody with a model would."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "exchange"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._answer)
-
-    def __enter__(self) -> Answerer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _answer(self) -> None:
-        while not self._stop.wait(0.05):
-            if self._folder.is_dir():
-                exchange = BatchExchange(self._folder)
-                for request_id in exchange.pending():
-                    exchange.submit_answer(request_id, ANSWERS[request_id], "canned")
-
-    def requests(self) -> collections.Counter[str]:
-        # A hidden file is one that a kill left between writing and renaming: nobody reads it.
-        files = [f for f in (self._folder / "requests").iterdir() if not f.name.startswith(".")]
-        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return collections.Counter(line["custom_id"] for line in lines)
-
-
 def evolve(folder: Path, *arguments: str, status: int = 0) -> Done:
     return llamea("evolve", "-o", folder, "--plain", *arguments, status=status)
 
@@ -124,7 +92,7 @@ def complete(folder: Path, *arguments: str) -> None:
 @pytest.fixture(scope="module")
 def uninterrupted(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    with Answerer(folder):
+    with Answerer(folder, ANSWERS):
         started = time.monotonic()
         complete(folder, "--config", str(config))
         return folder, time.monotonic() - started
@@ -138,7 +106,7 @@ def test_a_finished_run_says_so(uninterrupted: tuple[Path, float], tmp_path: Pat
 
 
 def kill_and_continue(folder: Path, config: Path, moments_s: list[float]) -> Answerer:
-    with Answerer(folder) as answerer:
+    with Answerer(folder, ANSWERS) as answerer:
         for moment_s in moments_s:
             process = subprocess.Popen(
                 command(folder, *start_or_resume(folder, config)),
@@ -199,7 +167,7 @@ def test_a_finished_run_can_be_extended(uninterrupted: tuple[Path, float], tmp_p
     reference, _ = uninterrupted
     longer = tmp_path / "run"
     shutil.copytree(reference, longer)
-    with Answerer(longer) as answerer:
+    with Answerer(longer, ANSWERS) as answerer:
         evolve(longer, "--resume", "--candidates", "8")
     assert len(essence(longer)["candidates"]) == 10
     assert set(answerer.requests().values()) == {1}

@@ -88,6 +88,14 @@ class Dies:
         os._exit(9)
 
 
+class DiesMarked(Dies):
+    """Takes its process down, and leaves a mark each time."""
+
+    def __init__(self, marks: str = "") -> None:
+        with open(marks, "a", encoding="ascii") as file:
+            file.write("x")
+
+
 class Spinning:
     """Says which process it runs in, and never ends."""
 
