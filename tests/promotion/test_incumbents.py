@@ -32,6 +32,7 @@ class Counting:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self.width = runner.width
         self.ran: list[tuple[str, str]] = []
 
     def submit(self, searcher: Any, task: Task, seed: int, **options: Any) -> Any:
