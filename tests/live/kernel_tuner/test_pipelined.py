@@ -14,20 +14,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import kernel_tuner
 import numpy as np
 import pytest
+from kernel_tuner import core
+from kernel_tuner.backends.backend import GPUBackend
+from kernel_tuner.backends.compiler import CompilerFunctions
 from kernel_tuner.observers import BenchmarkObserver
 from support import submitting
 
 from llamea_gpu.engine import early
 from llamea_gpu.engine.pipeline import Outcome, Task
+from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.errors import BudgetExhausted, SearcherError
-from llamea_gpu.live.kernel_tuner import handed, strategy
+from llamea_gpu.live.kernel_tuner import handed, pipelined, strategy
 from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy
 from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner
+from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning")
 
@@ -49,12 +54,13 @@ extern "C" float scaled(float *out, float *a, int n) {
 
 
 @pytest.fixture(autouse=True)
-def _kernels_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def _kernels_in_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         if os.environ.get("LLAMEA_GPU_REQUIRE_ALL"):
             pytest.fail("tuning is tested on kernels in C: install g++")
         pytest.skip("no g++")
     monkeypatch.setattr(handed, "BACKENDS", {"C"})
+    monkeypatch.chdir(tmp_path)  # where compilers leave what fails
 
 
 def optimizer(call: Callable[[Any, Any], None]) -> Callable[[], Any]:
@@ -79,12 +85,12 @@ def tuned(
         "tune_params": {"width": list(widths), "depth": list(depths)},
         "answer": [2 * a, None, None],
         "quiet": True,
+        "lang": "C",
         **more,
     }
     results, _ = kernel_tuner.tune_kernel(
         "scaled",
         problem_size=64,
-        lang="C",
         iterations=3,
         strategy=given,
         strategy_options=budget or {},
@@ -242,6 +248,59 @@ def test_whatever_a_configuration_does_is_its_own_failure() -> None:
     assert "over 5 s" in said[6, 2]
     assert results[6, 2]["compile_time"] > 0  # of the phase that was over
     assert results[4, 2]["time"] == pytest.approx(1.04)
+
+
+class Emulated(CompilerFunctions, GPUBackend):
+    """A GPU whose kernels are functions in C."""
+
+    units: ClassVar = {"time": "ms"}
+    copy_constant_memory_args = copy_shared_memory_args = copy_texture_memory_args = print
+
+    def __init__(self, device: int, iterations: int, compiler_options: Any, observers: Any) -> None:
+        CompilerFunctions.__init__(self, iterations, compiler_options, observers=observers)
+        self.device = device
+        self.name = f"GPU {device}"
+
+
+def test_an_emulated_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handed, "BACKENDS", {"CUDA"})
+    monkeypatch.setattr(core, "_select_default_cuda_backend", lambda: Emulated)
+    seen = tmp_path / "seen"
+
+    def verify(answer: Any, result: Any, atol: float) -> bool:
+        with seen.open("a") as file:
+            file.write(f"{os.getpid()} {atol} {result[1:]}\n")
+        return bool(np.allclose(answer[0], result[0], atol=atol))
+
+    found = {}
+    with ForkedTemplate(tmp_path / "log") as template:
+        monkeypatch.setattr(pipelined, "early_template", lambda: template)
+        for engine in ("framework", "pipelined"):
+            made = TolerantStrategy(
+                "all",
+                optimizer(everything),
+                {},
+                1,
+                engine=engine,
+                processes=2,  # type: ignore[arg-type]
+            )
+            made.on_batch = lambda results: None
+            more = {"device": 3, "verify": verify, "atol": 0.25, "compiler_options": ["-O1"]}
+            results = tuned(made, (1, 2, 3), (2, 3), lang="CUDA", **more)
+            assert (made.why_not, made.device) == ("", "GPU 3")
+            found[engine] = {
+                key(each): (status(each), each["time"] if status(each) == "ok" else None)
+                for each in results
+            }
+    assert found["pipelined"] == found["framework"]
+    assert {said for said, _ in found["pipelined"].values()} == {
+        *("ok", "CompilationFailedConfig", "RuntimeFailedConfig")
+    }
+    here, there = [], []
+    for line in seen.read_text().splitlines():
+        pid, said = line.split(" ", 1)
+        (here if int(pid) == os.getpid() else there).append(said)
+    assert set(here) == set(there) == {"0.25 [None, None]"}
 
 
 def test_a_process_that_is_killed_as_it_compiles_costs_nothing(tmp_path: Path) -> None:
