@@ -30,12 +30,14 @@ from pathlib import Path
 from time import monotonic
 from types import FrameType
 
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.files import write_atomically
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import PRELOAD
-from llamea_gpu.recording.helion.cloud import SEARCHERS, CloudOutcome, CloudSettings, record_cloud
+from llamea_gpu.recording.clouds import SEARCHERS, CloudOutcome
+from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
 
 # Those whose clouds ship come last: more of the same.
 KERNELS = (
@@ -130,7 +132,7 @@ def _pack(cloud: Path, archive: Path) -> None:
     """Move a cloud into the archive, which is whole at any moment."""
     write_atomically(archive, _with(cloud, archive))
     cloud.unlink()
-    cloud.with_name(cloud.name + ".journal").unlink(missing_ok=True)
+    journal_path(cloud).unlink(missing_ok=True)
 
 
 def _with(cloud: Path, archive: Path) -> Callable[[Path], None]:

@@ -21,6 +21,7 @@ from llamea_gpu.cli.record import (
     progress_text,
 )
 from llamea_gpu.cli.text import cell
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.catalogue import check_cloud_name
 
@@ -104,7 +105,6 @@ def record_helion(
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.record import (
         RecordSettings,
-        journal_path,
         plan_recording,
         record_kernel,
     )
@@ -152,7 +152,6 @@ def _refuse_grid(options: list[str]) -> None:
 def _record_cloud(script: str, output: Path | None, chosen: dict[str, Any]) -> None:
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
-    from llamea_gpu.recording.helion.record import journal_path
 
     path = find_script(script)
     if output is None:

@@ -43,6 +43,11 @@ class Journal:
         self._synced_at = monotonic()
 
 
+def journal_path(output: Path) -> Path:
+    """Where the journal of what becomes ``output`` lies: beside it."""
+    return output.with_name(output.name + ".journal")
+
+
 @contextmanager
 def open_journal(path: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
     """Open or begin the journal of what ``identity`` (JSON values) describes.

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from llamea_gpu.engine.device_lock import devices_held
-from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
@@ -242,11 +242,6 @@ def measure(
         tracker.measured_s,
         monotonic() - start,
     )
-
-
-def journal_path(output: Path) -> Path:
-    """Where the journal of a recording lies: beside it."""
-    return output.with_name(output.name + ".journal")
 
 
 def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.engine.device_lock import device_lock
-from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
 from llamea_gpu.engine.pipeline import Pipeline, Task
@@ -80,7 +80,7 @@ def record_kernel(
     """
     start = monotonic()
     kernel_tuner_version()
-    journal_path = output.with_name(output.name + ".journal")
+    where = journal_path(output)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
@@ -88,7 +88,7 @@ def record_kernel(
         facts = _agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
-        journal = stack.enter_context(open_journal(journal_path, identity))
+        journal = stack.enter_context(open_journal(where, identity))
         journal.append({"clocks": _gpu(facts, settings)})
         left = _left(space, rows, journal, settings.seed)
         tracker = _Tracker(progress, start, total=len(rows))
@@ -100,7 +100,7 @@ def record_kernel(
             journal.append(result)
             tracker.add(result)
             if tracker.hopeless:
-                journal_path.unlink()  # or the next call would go on from these failures
+                where.unlink()  # or the next call would go on from these failures
                 raise RecordingError(
                     f"a kernel must work for some configurations, but all {tracker.failed} so far "
                     f"failed, the last with {result['status']}: {result['message']}"
@@ -112,8 +112,8 @@ def record_kernel(
             sample = None if len(rows) == space.size else (space.size, settings.seed)
             recording = assemble(facts, journal.entries, settings, sample)
             export_recording(recording, output, "native")
-            journal_path.unlink()
-    return RecordOutcome(recording, journal_path, len(measured), len(rows))
+            where.unlink()
+    return RecordOutcome(recording, where, len(measured), len(rows))
 
 
 def _pipeline(script: Path, settings: RecordSettings, folder: Path, template: Template) -> Pipeline:

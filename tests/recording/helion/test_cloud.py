@@ -19,20 +19,21 @@ import pytest
 from support.recorder_stages import FakeStage
 from support.whole_spaces import Config, ToySpace, toy_cost
 
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError, SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import CompileStage
 from llamea_gpu.frameworks.helion.static import pretend_gpu
+from llamea_gpu.recording.clouds import CloudOutcome, CloudPlan, measure_cloud
 from llamea_gpu.recording.helion import cloud
 from llamea_gpu.recording.helion.cloud import (
-    CloudOutcome,
-    CloudPlan,
     CloudSettings,
-    measure_cloud,
+    measured,
+    opened,
     plan_cloud,
     record_cloud,
 )
-from llamea_gpu.recording.helion.record import journal_path
+from llamea_gpu.recording.helion.record import common_facts
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_cloud
@@ -69,7 +70,14 @@ def header() -> dict[str, Any]:
     }
 
 
-PLAN = CloudPlan(header(), ToySpace, lambda rng: ToySpace(rng).draw(rng), payload)
+PLAN = CloudPlan(
+    header(),
+    ToySpace,
+    lambda rng: ToySpace(rng).draw(rng),
+    payload,
+    measured,
+    lambda pipeline: common_facts(pipeline.facts()),
+)
 
 
 def record(
@@ -81,14 +89,10 @@ def record(
     timing: Sequence[FakeStage] = (),
 ) -> CloudOutcome:
     seen = [] if seen is None else seen
-    return measure_cloud(
-        plan,
-        [FakeStage("compile", folder, seconds)] * 2,
-        timing or [FakeStage("time", folder, seconds)],
-        folder / "out.cloud.parquet",
-        settings,
-        seen.append,
-    )
+    compiling = [FakeStage("compile", folder, seconds)] * 2
+    output = folder / "out.cloud.parquet"
+    with opened(compiling, timing or [FakeStage("time", folder, seconds)], settings) as pipeline:
+        return measure_cloud(plan, pipeline, 5, output, settings, seen.append)
 
 
 def test_a_cloud_holds_what_was_measured_and_where_it_comes_from(tmp_path: Path) -> None:

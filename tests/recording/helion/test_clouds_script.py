@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from support.clouds import small_cloud
 
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.recording.helion.cloud import CloudOutcome, CloudSettings
-from llamea_gpu.recording.helion.record import journal_path
+from llamea_gpu.recording.clouds import CloudOutcome
+from llamea_gpu.recording.helion.cloud import CloudSettings
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "record_clouds.py"

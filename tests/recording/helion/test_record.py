@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
 from llamea_gpu.engine.device_lock import device_lock, devices_held
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.static import pretend_gpu
@@ -29,7 +30,6 @@ from llamea_gpu.recording.helion.record import (
     RecordingPlan,
     RecordOutcome,
     RecordSettings,
-    journal_path,
     measure,
     plan_recording,
     record_kernel,
