@@ -28,6 +28,7 @@ LAYERS = (
     *("recording", "live", "export"),
     "report",
     "promotion",
+    "api",
     "cli",
 )
 NAMED = [[name] for name in LAYERS]
@@ -51,6 +52,7 @@ OWNERS = {
     "optuna": {"searchers"},
     "ioh": {"bench"},
     "plotly": {"report"},
+    "pandas": {"api"},
 }
 
 
