@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 from llamea_gpu.errors import ClusterError
@@ -57,6 +58,17 @@ def connect(address: str) -> bool:
             f"{error}"
         ) from error
     return True
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Connected meanwhile; see `connect`."""
+    owned = connect(address)
+    try:
+        yield
+    finally:
+        if owned:
+            disconnect()
 
 
 def disconnect() -> None:

@@ -13,7 +13,7 @@ import pickle
 import platform
 import socket
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,7 @@ def run_block(block: Block, task: Sequence[Any], isolation: Isolation, expected:
     here = examine(isolation)
     if isinstance(block.searcher, LibrarySearcher):
         versions = block.searcher.versions
-        found = {package: _version(package) for package in versions}
-        here = replace(here, facts={**here.facts, **found})
+        here = replace(here, facts={**here.facts, **installed(versions)})
         expected = {**expected, **versions}
     refused = here.unlike(expected)
     if refused:
@@ -127,9 +126,14 @@ def software() -> Facts:
     return {
         "machine": platform.machine(),
         "Python": platform.python_version(),
-        **{library: _version(library) for library in _LIBRARIES},
+        **installed(_LIBRARIES),
         "llamea_gpu": f"{llamea_gpu.__version__} ({_code_digest()})",
     }
+
+
+def installed(packages: Iterable[str]) -> Facts:
+    """The versions of packages here."""
+    return {package: _version(package) for package in packages}
 
 
 def _version(package: str) -> str:

@@ -33,8 +33,12 @@ class Nodes:
         self.address: str = self._cluster.address
         self.client_address = f"ray://127.0.0.1:{client_port}"
 
-    def add(self, **environment: str) -> Any:
-        return self._cluster.add_node(num_cpus=1, env_vars={**self._environment, **environment})
+    def add(self, gpu: str = "", **environment: str) -> Any:
+        """With ``gpu``, it pretends to have one of this kind."""
+        has: dict[str, Any] = {"num_cpus": 1, "env_vars": {**self._environment, **environment}}
+        if gpu:
+            has |= {"num_gpus": 1, "resources": {f"accelerator_type:{gpu}": 1}}
+        return self._cluster.add_node(**has)
 
     def kill(self, node: Any) -> None:
         """Without a word to anybody."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from support.command_line import llamea
 from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
 from support.recordings import small_recording
+from support.waiting import wait_until
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
 from llamea_gpu.cluster import open_runner
@@ -262,10 +263,3 @@ def test_a_missing_library_and_a_wrong_address_are_named(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install 'llamea-gpu\[ray\]'"):
         open_runner("ray")
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)

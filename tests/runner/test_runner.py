@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.recordings import small_recording
+from support.waiting import wait_until
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
@@ -139,10 +139,3 @@ def test_workers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
         worker = int(pid_file.read_text())
         owner.kill()
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)

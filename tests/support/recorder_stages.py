@@ -129,3 +129,12 @@ def trail(folder: Path) -> list[dict[str, Any]]:
     path = folder / "trail.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def fake_engine(
+    trail_folder: Path, seconds: float, refuses: str, folder: Path
+) -> tuple[list[Stage], list[Stage]]:
+    """Stages of the engine of one GPU, two of them compiling; their trail is in one place."""
+    assert folder.is_dir()
+    compiling = FakeStage("compile", trail_folder, seconds)
+    return [compiling] * 2, [FakeStage("time", trail_folder, seconds, refuses)]

@@ -1,0 +1,281 @@
+"""`ClusterPipeline`: the interface of the engine's `Pipeline`, over GPUs of several nodes.
+
+Each GPU has an engine of its own (:mod:`llamea_gpu.cluster.engine`), with its compiling processes
+and its timing process on its own node. The driver keeps each supplied with a few tasks more than it
+is busy with, and hands on outcomes as they come; journals are its caller's, on the driver. What an
+engine had when its node or process was lost is given to others.
+
+All GPUs are of one kind. They are those that the cluster has at the start: an engine that is lost
+comes back wherever one of that kind is free, also on a node that joins later.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from llamea_gpu.cluster.connection import import_ray
+from llamea_gpu.cluster.engine import KIND, EngineSpec, GpuEngine, Opened
+from llamea_gpu.cluster.worker import Facts, software
+from llamea_gpu.engine.pipeline import Outcome, Task
+from llamea_gpu.errors import ClusterError, RecordingError
+
+_ANSWER_S = 0.1  # until an engine without an outcome can be given more
+_AHEAD = 4  # tasks of an engine for each of its compiling processes
+_LOST_AT_MOST = 3  # engines that one task may take along
+_REOPENED_AT_MOST = 20  # times that an engine comes back and is lost before it was ready
+_CLOSE_S = 10.0
+_TYPE = "accelerator_type:"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of one kind that a cluster has: how many, and the cores a GPU on the poorest node."""
+
+    kind: str
+    count: int
+    cores: int
+
+
+def find_gpus(kind: str = "") -> Gpus:
+    """The GPUs to use of the cluster we are connected to; ``kind`` as Ray names it (``H100``).
+
+    Raises:
+        ClusterError: there is none, or several kinds of which none is chosen.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for node in import_ray().nodes():
+        if node["Alive"] and node["Resources"].get("GPU", 0) >= 1:
+            named = [name for name in node["Resources"] if name.startswith(_TYPE)]
+            found.setdefault(",".join(named).replace(_TYPE, ""), []).append(node)
+    if kind:
+        found = {name: nodes for name, nodes in found.items() if name == kind}
+    if not found:
+        raise ClusterError(
+            f"the cluster must have a GPU{f' of kind {kind}' if kind else ''}, but no node of it "
+            f"does: start nodes with GPUs ('ray status' lists what there is)"
+        )
+    if len(found) > 1:
+        kinds = ", ".join(sorted(name or "unknown" for name in found))
+        raise ClusterError(
+            f"GPUs that are measured together must be of one kind, but the cluster has {kinds}: "
+            f"choose one with --gpu"
+        )
+    ((kind, nodes),) = found.items()
+    counts = [int(node["Resources"]["GPU"]) for node in nodes]
+    cores = [
+        int(node["Resources"].get("CPU", 0)) // gpus
+        for node, gpus in zip(nodes, counts, strict=True)
+    ]
+    return Gpus(kind, sum(counts), min(cores))
+
+
+@dataclass(slots=True)
+class _Engine:
+    actor: Any
+    call: Any = None  # the reference of what it is asked to do
+    opening: bool = True
+    opened: Opened | None = None  # the last time
+    tasks: dict[int, Task] = field(default_factory=dict)  # by point
+    failures: int = 0
+
+
+class ClusterPipeline:
+    """An engine for each of ``gpus``. A context manager: leaving it ends them all.
+
+    ``compilers`` is how many compiling processes an engine has. For use while
+    `llamea_gpu.cluster.connection.connected`.
+    """
+
+    def __init__(self, spec: EngineSpec, gpus: Gpus, compilers: int) -> None:
+        self._ray = import_ray()
+        self._spec = spec
+        self._ahead = _AHEAD * (compilers + 1)
+        self._expected: Facts = {**software(), **spec.versions}
+        options: dict[str, Any] = {"num_gpus": 1, "num_cpus": min(compilers + 1, gpus.cores)}
+        if gpus.kind:
+            options["accelerator_type"] = gpus.kind
+        actor = self._ray.remote(max_restarts=-1, **options)(GpuEngine)
+        self._engines = [_Engine(actor.remote(spec)) for _ in range(gpus.count)]
+        self._queue: deque[Task] = deque()
+        self._finished: deque[Outcome] = deque()
+        self._losses: Counter[int] = Counter()  # by point
+        self._idle_since = monotonic()  # since when no engine is ready
+        for engine in self._engines:
+            self._open(engine)
+
+    def __enter__(self) -> ClusterPipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leaving = [engine.actor.close.remote() for engine in self._engines if not engine.opening]
+        if leaving:
+            self._ray.wait(leaving, num_returns=len(leaving), timeout=_CLOSE_S)
+        for engine in self._engines:
+            self._ray.kill(engine.actor, no_restart=True)
+
+    @property
+    def pending(self) -> int:
+        """Tasks that are on their way."""
+        return len(self._queue) + sum(len(e.tasks) for e in self._engines) + len(self._finished)
+
+    @property
+    def ready(self) -> int:
+        """How many engines are."""
+        return sum(not engine.opening for engine in self._engines)
+
+    def facts(self) -> list[Mapping[str, Any]]:
+        """What the stage at each GPU reported, once all are open; waits for that.
+
+        Raises:
+            RecordingError: one refuses, or none is ready in time.
+        """
+        while any(engine.opened is None for engine in self._engines):
+            self._step(None)
+        return [engine.opened.facts for engine in self._engines if engine.opened is not None]
+
+    def submit(self, tasks: Iterable[Task]) -> None:
+        """Queue tasks, after those that are queued already."""
+        self._queue.extend(tasks)
+
+    def wait(self, deadline: float | None = None) -> list[Outcome]:
+        """As of :meth:`Pipeline.wait`."""
+        while not self._finished and self.pending:
+            if deadline is not None and monotonic() >= deadline:
+                break
+            self._step(deadline)
+        if self.pending:
+            self._hand_out()
+        finished = list(self._finished)
+        self._finished.clear()
+        return finished
+
+    def run(self, tasks: Iterable[Task], deadline: float | None = None) -> Iterator[Outcome]:
+        """As of :meth:`Pipeline.run`."""
+        self.submit(tasks)
+        while outcomes := self.wait(deadline):
+            yield from outcomes
+
+    def drop(self) -> list[int]:
+        """As of :meth:`Pipeline.drop`."""
+        dropped = [task.point for task in self._queue]
+        self._queue.clear()
+        for engine in list(self._engines):
+            if engine.tasks and not engine.opening:
+                self._hear(engine)  # what it was asked last
+            if engine.tasks and not engine.opening:
+                engine.call = engine.actor.drop.remote()
+                self._hear(engine)
+            dropped += engine.tasks
+            engine.tasks.clear()
+        dropped += [task.point for task in self._queue]  # of one that was lost just now
+        self._queue.clear()
+        return dropped
+
+    def _step(self, deadline: float | None) -> None:
+        """Hand out work, wait until something happens, and see to it."""
+        self._hand_out()
+        until = min(deadline or math.inf, monotonic() + 1.0)
+        calls = [engine.call for engine in self._engines if engine.call is not None]
+        ready, _ = self._ray.wait(calls, timeout=max(0.0, until - monotonic()))
+        for engine in list(self._engines):
+            if engine.call in ready:
+                self._hear(engine)
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        now = monotonic()
+        if any(not engine.opening for engine in self._engines):
+            self._idle_since = now
+        elif now - self._idle_since > self._spec.limits.start_s:
+            raise RecordingError(
+                f"an engine must be ready within {self._spec.limits.start_s:g} s, but none of "
+                f"{len(self._engines)} is: are the cluster's GPUs free ('ray status')?"
+            )
+
+    def _hand_out(self) -> None:
+        ready = [engine for engine in self._engines if not engine.opening]
+        if not ready:
+            return
+        left = len(self._queue) + sum(len(engine.tasks) for engine in ready)
+        share = min(self._ahead, math.ceil(left / len(ready)))  # at the end, all end together
+        for engine in ready:
+            if engine.call is None:
+                room = max(0, share - len(engine.tasks))
+                given = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+                engine.tasks.update({task.point: task for task in given})
+                if engine.tasks:
+                    engine.call = engine.actor.work.remote(given, _ANSWER_S)
+
+    def _hear(self, engine: _Engine) -> None:
+        call, engine.call = engine.call, None
+        if call is None:
+            return
+        try:
+            answer = self._ray.get(call)
+        except self._ray.exceptions.RayActorError as error:
+            self._lose(engine, error)
+            return
+        if isinstance(answer, Opened):
+            self._note_open(engine, answer)
+        elif isinstance(
+            answer, str
+        ):  # the GPU's fault, or, if it befalls all of them, the kernel's
+            self._queue.extendleft(engine.tasks.values())
+            self._dismiss(engine, f"{self._place(engine)}: {answer}")
+        else:
+            for outcome in answer:
+                del engine.tasks[outcome.point]
+                self._losses.pop(outcome.point, None)
+                self._finished.append(outcome)
+
+    def _open(self, engine: _Engine) -> None:
+        engine.opening = True
+        engine.call = engine.actor.open.remote(self._expected)
+
+    def _note_open(self, engine: _Engine, opened: Opened) -> None:
+        host = f"{opened.where.host} ({opened.where.node[:8]})"
+        if opened.refused:
+            # At the start the user mends it; later the others go on without.
+            if engine.opened is None:
+                raise RecordingError(f"{host}: {opened.refused}")
+            self._dismiss(engine, f"{host}: {opened.refused}")
+            return
+        if KIND not in self._expected:  # the first one; all others are like it
+            self._expected = {**self._expected, KIND: opened.where.facts[KIND]}
+        if why := opened.where.unlike(self._expected):
+            raise RecordingError(
+                f"GPUs that are measured together must be alike, but {host}: {why}"
+            )
+        engine.opened, engine.opening, engine.failures = opened, False, 0
+
+    def _lose(self, engine: _Engine, error: Exception) -> None:
+        """Its node or process is gone: others do what it had, and Ray starts it anew."""
+        for point, task in engine.tasks.items():
+            self._losses[point] += 1
+            if self._losses[point] < _LOST_AT_MOST:
+                self._queue.appendleft(task)
+                continue
+            message = f"the engine was lost each of {_LOST_AT_MOST} times: {error}"
+            self._finished.append(Outcome(point, "error", 0.0, 0.0, {"message": message}, {}))
+        engine.tasks.clear()
+        engine.failures += 1
+        if engine.failures > _REOPENED_AT_MOST:
+            self._dismiss(engine, f"{self._place(engine)} was lost again and again: {error}")
+        else:
+            self._open(engine)
+
+    def _dismiss(self, engine: _Engine, why: str) -> None:
+        self._engines.remove(engine)
+        self._ray.kill(engine.actor, no_restart=True)
+        if not self._engines:
+            raise RecordingError(f"no GPU is left to measure on: {why}")
+        warnings.warn(f"a GPU is not used any more: {why}", stacklevel=2)
+
+    def _place(self, engine: _Engine) -> str:
+        return engine.opened.where.host if engine.opened is not None else "an engine"
