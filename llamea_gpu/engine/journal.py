@@ -1,4 +1,4 @@
-"""An append-only journal of measurements, so that a recorder that is killed loses nothing.
+"""An append-only journal of measurements: what is killed, recorder or tuner, loses nothing.
 
 JSON lines: the first identifies what is measured, each further one is one measurement. A line cut
 short by a crash is dropped when the journal is opened again. It knows nothing of frameworks.
@@ -11,9 +11,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from time import monotonic
-from typing import Any, BinaryIO
+from typing import Any
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.spaces.quoting import quoted
@@ -24,16 +25,19 @@ _SYNC_EVERY_S = 1.0
 class Journal:
     """An open journal. ``entries`` are the measurements of earlier runs and of this one."""
 
-    def __init__(self, file: BinaryIO, entries: list[dict[str, Any]]) -> None:
+    def __init__(self, file: FileIO, entries: list[dict[str, Any]]) -> None:
         self._file = file
         self._synced_at = monotonic()
         self.entries = entries
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one measurement; on disk at the latest with the first one a second later."""
+        """Write one measurement; on disk at the latest with the first one a second later.
+
+        Raises:
+            OSError: there is no room, or the disk fails. The journal holds what it held before.
+        """
+        _append(self._file, entry)  # survives this process; the disk's turn comes with fsync
         self.entries.append(dict(entry))
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()  # survives this process; the disk's turn comes with fsync
         if monotonic() - self._synced_at >= _SYNC_EVERY_S:
             self.sync()
 
@@ -55,28 +59,40 @@ def open_journal(path: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
     Raises:
         RecordingError: the journal is of something else, is damaged in the middle, or is in use.
     """
-    with path.open("a+b") as file:
+    with path.open("a+b", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RecordingError(
-                f"one recorder may write a journal, but another one has {path} open: wait for it"
+                f"one process may write a journal, but another one has {path} open: wait for it"
             ) from error
         lines = _whole_lines(file)
         if lines:
             _check_identity(path, lines[0], identity)
         else:
-            file.write(json.dumps(identity).encode() + b"\n")
+            _append(file, identity)
         journal = Journal(file, lines[1:])
         journal.sync()
         try:
             yield journal
         finally:
-            file.flush()
             journal.sync()
 
 
-def _whole_lines(file: BinaryIO) -> list[dict[str, Any]]:
+def _append(file: FileIO, entry: Mapping[str, Any]) -> None:
+    """Write a line, or nothing."""
+    line = json.dumps(entry).encode() + b"\n"
+    end = file.seek(0, os.SEEK_END)
+    try:
+        written = 0
+        while written < len(line):  # a disk that is nearly full takes a part of it
+            written += file.write(line[written:])
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def _whole_lines(file: FileIO) -> list[dict[str, Any]]:
     """Parse the journal and cut off a last line that was never finished."""
     file.seek(0)
     data = file.read()
@@ -92,7 +108,7 @@ def _whole_lines(file: BinaryIO) -> list[dict[str, Any]]:
         if not isinstance(parsed, dict):
             raise RecordingError(
                 f"a journal must hold one JSON object a line, but line {number} of {file.name} "
-                f"does not: remove the file to record anew"
+                f"does not: remove the file to begin anew"
             )
         lines.append(parsed)
     return lines
@@ -105,7 +121,8 @@ def _check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, A
     if differing:
         key = differing[0]
         raise RecordingError(
-            f"a recording continues with what it began with, but {path} differs in "
+            f"a journal continues with what it began with, but {path} differs in "
             f"{', '.join(differing)} ({key}: {quoted(found.get(key))}, now "
-            f"{quoted(wanted.get(key))}): restore it, or remove the journal to record anew"
+            f"{quoted(wanted.get(key))}): restore that, name another file, or "
+            f"remove the journal to begin anew"
         )

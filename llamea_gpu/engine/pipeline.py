@@ -32,6 +32,8 @@ _MAX_FAILED_STARTS = 3  # in a row
 _MAX_CRASHES = 20  # configurations in a row
 _ANSWERS = ("ok", "incorrect", "runtime_error")  # of a device that works
 _LEAVE_S = 5.0
+_FINISH_S = 1.0  # for what is being timed when something is to be done alone
+_ALONE = -1  # the point of what is no configuration
 _AHEAD = 4  # compiled configurations that may wait, for each compiling process
 
 
@@ -74,7 +76,8 @@ class _Item:
 class _Pool:
     """The workers of one kind, with what replaces one of them.
 
-    Workers of one group share a device: one of them is at work, the others stand by.
+    Workers of one group share a device: one of them is at work, the others stand by. Those are
+    started when the first of each group is open, so that they do not hold it up.
     """
 
     def __init__(
@@ -88,12 +91,12 @@ class _Pool:
     ) -> None:
         self._start_s = start_s
         self._template = template
-        self._stages = [stage for stage in stages for _ in range(1 + spares)]
-        self.groups = [group for group in range(len(stages)) for _ in range(1 + spares)]
+        self._stages = [*stages] * (1 + spares)
+        self.groups = [*range(len(stages))] * (1 + spares)
         self._logs = [folder / f"{name}-{i}.log" for i in range(len(self._stages))]
         self.failed_starts = 0
         self.facts: dict[int, Mapping[str, Any]] = {}  # by group
-        self.workers = [self._started(i) for i in range(len(self._stages))]
+        self.workers = [self._started(i) for i in range(len(stages))]
 
     def replace(self, worker: Worker) -> None:
         """A new process in the place of one that is of no more use."""
@@ -103,7 +106,7 @@ class _Pool:
 
     def ready(self) -> list[Worker]:
         """Workers that may be handed a task."""
-        pairs = list(zip(self.groups, self.workers, strict=True))
+        pairs = list(zip(self.groups, self.workers, strict=False))
         busy = {group for group, worker in pairs if worker.task is not None}
         free = {group: worker for group, worker in pairs if group not in busy and worker.idle}
         return list(free.values())
@@ -112,14 +115,19 @@ class _Pool:
         """Keep what a worker reported, the first of its group."""
         self.failed_starts = 0
         self.facts.setdefault(self.groups[self.workers.index(worker)], facts)
+        if len(self.facts) == len(set(self.groups)):
+            self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
 
     def dismiss(self) -> None:
+        """Let those end that are idle; :meth:`stop` is still to be called."""
         for worker in self.workers:
             worker.dismiss()
 
     def stop(self) -> None:
+        """End all of them."""
         for worker in self.workers:
             worker.stop(0.0 if worker.task is not None or worker.facts is None else _LEAVE_S)
+        self.workers = []
 
     def _started(self, i: int) -> Worker:
         return Worker(self._stages[i], self._logs[i], self._start_s, self._template)
@@ -129,7 +137,8 @@ class Pipeline:
     """Both stages' processes. A context manager: leaving it ends them.
 
     Args:
-        compiling: one stage for each compiling process.
+        compiling: one stage for each compiling process; none where :meth:`start_compiling` is to
+            be called later.
         timing: one stage for each device; none where the first stage does everything.
         folder: for the processes' logs.
         limits: after which they are killed.
@@ -156,7 +165,7 @@ class Pipeline:
         deduplicate: bool = False,
         hopeless: float | None = None,
     ) -> None:
-        self._limits = limits
+        self._limits, self._folder = limits, folder
         self._compile_limit = CompileLimit(limits)
         self._hopeless = hopeless
         self._own = Template((), folder / "template.log") if template is None else None
@@ -213,9 +222,77 @@ class Pipeline:
             self._step(None)
         return [facts for _, facts in sorted(pool.facts.items())]
 
+    def start_compiling(self, stages: Sequence[Stage], template: Template) -> None:
+        """Start compiling processes, one for each stage, where there are none."""
+        assert not self._compiling.workers
+        assert self._device_pool is self._timing
+        start_s = self._limits.start_s
+        self._compiling = _Pool(stages, self._folder, "compiling", start_s, template)
+
+    def end_compiling(self) -> None:
+        """End the compiling processes, and forget all tasks that are not at a device."""
+        self._forget()
+        self._compiling.dismiss()
+        self._compiling.stop()
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there are compiling processes."""
+        return bool(self._compiling.workers)
+
+    @property
+    def opened(self) -> Mapping[str, Any]:
+        """What the stage at the first device reported; empty until it is open."""
+        return self._device_pool.facts.get(0, {})
+
     def submit(self, tasks: Iterable[Task]) -> None:
         """Queue tasks, after those that are queued already."""
         self._pending.extend(_Item(task) for task in tasks)
+
+    def poll(self) -> None:
+        """Hear what there is to hear and hand out work, without waiting."""
+        self._step(monotonic())
+
+    def alone(self, payload: Any, limit_s: float) -> Mapping[str, Any] | None:
+        """What a timing process answers to ``payload`` while nothing compiles.
+
+        Compiling ends (:meth:`end_compiling`), what is being timed is finished first, if that
+        takes no longer than a second.
+
+        Returns:
+            The result; None where it is not there in time, or the process died.
+
+        Raises:
+            RecordingError: as of :meth:`wait`.
+        """
+        self.end_compiling()
+        deadline, last_turn = monotonic() + limit_s, monotonic() + _FINISH_S
+        item = _Item(Task(_ALONE, None), attempts=_MAX_ATTEMPTS)
+        handed_out = False
+        while monotonic() < deadline:
+            if found := self._taken_out(_ALONE):
+                return found.details if found.status == "ok" else None
+            busy = [worker for worker in self._timing.workers if worker.task is not None]
+            if not handed_out:
+                for worker in busy:
+                    worker.deadline = min(worker.deadline, last_turn)
+            if not handed_out and not busy and (ready := self._timing.ready()):
+                ready[0].assign(item, payload, deadline - monotonic())
+                handed_out = True
+            self._step(deadline)
+        for worker in self._timing.workers:
+            if worker.task is item:
+                self._timing.replace(worker)
+        return None
+
+    def _taken_out(self, point: int) -> Outcome | None:
+        """The outcome of that point, if it is there, and no longer among the finished ones."""
+        for queue in (self._finished, self._crashed):
+            for outcome in queue:
+                if outcome.point == point:
+                    queue.remove(outcome)
+                    return outcome
+        return None
 
     def wait(self, deadline: float | None = None) -> list[Outcome]:
         """Outcomes as tasks are finished: at least one, unless none is left or time is up.
@@ -247,19 +324,24 @@ class Pipeline:
 
     def drop(self) -> list[int]:
         """Forget all tasks that are not finished, and end what is at them; returns their points."""
+        dropped = self._forget()
+        for pool, worker in self._workers():
+            if worker.task is not None:
+                dropped.append(worker.task.task.point)
+                pool.replace(worker)
+        return dropped
+
+    def _forget(self) -> list[int]:
+        """Forget all tasks that no process is at; returns their points."""
         items = [*self._pending, *self._compiled]
         for source, waiting in (self._sources or {}).copy().items():
             if isinstance(waiting, list):
                 items += waiting
                 del self._sources[source]  # type: ignore[union-attr]
-        for pool, worker in self._workers():
-            if worker.task is not None:
-                items.append(worker.task)
-                pool.replace(worker)
-        dropped = [item.task.point for item in items] + [o.point for o in self._crashed]
+        forgotten = [item.task.point for item in items] + [o.point for o in self._crashed]
         for queue in (self._pending, self._compiled, self._crashed):
             queue.clear()
-        return dropped
+        return forgotten
 
     def _step(self, deadline: float | None) -> None:
         """Hand out work, wait until something happens, and see to it."""

@@ -39,8 +39,8 @@ class Stage(Protocol):
     def run(self, channel: Channel) -> None:
         """Prepare, then call :meth:`Channel.serve`, which returns when the owner has gone.
 
-        ``LlameaGpuError`` before that is passed on to the owner as its message. Called in the
-        worker.
+        ``LlameaGpuError`` before that, or from a task, says that this process cannot serve: it is
+        passed on to the owner as its message. Called in the worker.
         """
 
 
@@ -53,8 +53,9 @@ class Channel:
     def serve(self, facts: Mapping[str, Any], handle: Handler) -> None:
         """Report facts, then answer tasks until the owner closes the pipe.
 
-        ``handle`` returns data also for a task that fails; what it raises ends the worker. A result
-        with a true ``broken`` says that this process is of no more use.
+        ``handle`` returns data also for a task that fails; what it raises ends the worker, and
+        ``LlameaGpuError`` the measuring. A result with a true ``broken`` says that this process is
+        of no more use.
         """
         with contextlib.suppress(EOFError, OSError):  # the owner is gone
             self._send("ready", dict(facts))

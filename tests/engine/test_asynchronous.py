@@ -193,3 +193,67 @@ def test_the_limit_of_compiling_falls_to_what_is_usual() -> None:
     for _ in range(20):
         fixed.worked(0.1)
     assert fixed.seconds == 30.0
+
+
+def test_timing_starts_first_and_compiling_later(tmp_path: Path) -> None:
+    timing = [FakeStage("time", tmp_path)]
+    with (
+        ForkedTemplate(tmp_path / "forked.log") as forked,
+        Pipeline([], timing, tmp_path, LIMITS, spares=1) as running,
+    ):
+        running.submit([Task(0, {"x": 0})])
+        running.facts()
+        assert running.wait(time.monotonic()) == []
+        assert not running.compiles
+        running.start_compiling([FakeStage("compile", tmp_path)] * 2, forked)
+        assert sorted(all_of(running)) == [0]
+        running.end_compiling()
+        assert not running.compiles
+        running.start_compiling([FakeStage("compile", tmp_path)], forked)
+        running.submit([Task(1, {"x": 1})])
+        assert sorted(all_of(running)) == [1]
+
+
+def test_a_spare_starts_when_the_first_is_open(tmp_path: Path) -> None:
+    with pipeline(tmp_path, spares=1, compilers=0) as running:
+        assert len(running._timing.workers) == 1
+        running.facts()
+        assert len(running._timing.workers) == 2
+
+
+def test_something_alone_is_done_without_anything_else(tmp_path: Path) -> None:
+    with pipeline(tmp_path, compilers=2, seconds=0.05, spares=1) as running:
+        running.submit([Task(x, {"x": x}) for x in range(20)])
+        running.wait()
+        found = running.alone({"x": 99, "time": "ok"}, 20.0)
+        assert found is not None
+        assert found["time_ms"] == 100.0
+        assert not running.compiles
+        running._finished.clear()  # what was being timed
+        assert running.pending == 0
+    assert trail(tmp_path)[-1]["x"] == 99
+    begun = [line["kind"] for line in trail(tmp_path) if line["event"] == "begin"]
+    assert begun.count("time") < 20
+
+
+@pytest.mark.parametrize("behaviour", ["hang", "crash", "broken"])
+def test_what_fails_alone_is_none_and_the_engine_goes_on(tmp_path: Path, behaviour: str) -> None:
+    with (
+        ForkedTemplate(tmp_path / "forked.log") as forked,
+        pipeline(tmp_path, spares=1) as running,
+    ):
+        assert running.alone({"x": 99, "time": behaviour}, 3.0) is None
+        running.start_compiling([FakeStage("compile", tmp_path)], forked)
+        running.submit([Task(1, {"x": 1})])
+        assert [all_of(running)[1].status] == ["ok"]
+
+
+def test_what_hangs_does_not_hold_up_what_is_to_be_done_alone(tmp_path: Path) -> None:
+    with pipeline(tmp_path, spares=1) as running:
+        running.facts()
+        running.submit([Task(0, {"x": 0, "time": "hang"})])
+        deadline = time.monotonic() + 30
+        while not any(line["x"] == 0 and line["kind"] == "time" for line in trail(tmp_path)):
+            assert time.monotonic() < deadline
+            running._step(time.monotonic() + 0.1)
+        assert running.alone({"x": 1, "time": "ok"}, 20.0) is not None
