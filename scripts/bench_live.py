@@ -1,12 +1,20 @@
 """Live tuning side by side: searchers on Helion kernels, inside Helion and on the engine.
 
     scripts/bench_live.py -o FOLDER [--kernels K ...] [--arms ENGINE=SPEC ...] [--seeds N]
-                          [--seconds S]
+                          [--seconds S] [--deadline S] [--gpus N]
+    scripts/bench_live.py -o FOLDER --summary
 
 Each run is a process of its own with cold caches. Its seconds begin when the kernel is bound and
 its tuning starts. When all runs of a kernel are done, their winners are timed head to head in
-interleaved passes, in one process; the table is relative to the fastest of them. Everything goes to
-FOLDER/runs.jsonl and FOLDER/winners.jsonl as it comes. Needs Helion and an NVIDIA GPU.
+interleaved passes, in one process; the table is relative to the fastest of them, the curves to the
+best reading of all runs of that kernel. With several GPUs as many runs go on at once, each with its
+share of the cores, for Helion's own compiling processes too.
+
+Everything goes to FOLDER as it comes: runs.jsonl, winners.jsonl, a journal for each run on the
+engine (journals/KERNEL-ARM-SEED.jsonl; packed into journals.tar.gz when a kernel is done),
+summary.txt. What is in runs.jsonl is not run again, so the same command goes on where one was
+ended. No run is begun that would not be over by --deadline (seconds of this script); what there is
+then is still timed head to head. Needs Helion and an NVIDIA GPU; --summary needs neither.
 """
 
 from __future__ import annotations
@@ -15,11 +23,18 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 KERNELS = ["attention", "chunk_scan", "rope", "grouped_matmul", "matmul", "layer_norm"]
@@ -32,11 +47,14 @@ ARMS = [
     "pipelined=conditioned_local_search",
     "pipelined=main_effect_posterior",
 ]
-MARKS_S = (5, 10, 15, 20, 30, 45)
+MARKS_S = (5, 10, 15, 30, 45)
 PASSES = 15
+START_S = 40.0  # of a run's process: importing, loading, binding, ending
+PATIENCE = 3.0  # times the seconds of a run, and START_S: then it hangs
+HEAD_TO_HEAD_S = 60.0  # kept for it by the deadline
 
 
-def tune(kernel: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
+def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) -> dict[str, Any]:
     """One run, in this process."""
     import torch
 
@@ -47,21 +65,34 @@ def tune(kernel: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
     from llamea_gpu.live.result import TuneSettings
 
     engine, _, spec = arm.partition("=")
-    settings = TuneSettings(seconds=seconds, seed=seed, engine=engine)  # type: ignore[arg-type]
-    search_base(settings.engine)
+    search_base(engine)  # type: ignore[arg-type]
     with torch.device("cuda"):
         case = load_case(find_script(kernel))
+    settings = TuneSettings(
+        seconds=seconds,
+        seed=seed,
+        shape=case.shape,
+        engine=engine,  # type: ignore[arg-type]
+        journal=Path(journal) if journal else None,
+    )
     bound = case.kernel.bind(case.arguments)
     torch.cuda.synchronize()
+    begin = monotonic()
     result = tune_bound(bound, case.arguments, spec, settings)
     return {
         "kernel": kernel,
         "arm": arm,
         "seed": seed,
-        "elapsed_s": result.elapsed_s,
+        "seconds": seconds,
+        "device": result.device,
+        "framework": result.framework,
+        "elapsed_s": round(result.elapsed_s, 2),
+        "wall_s": round(monotonic() - begin, 2),
         "default_ms": result.default_ms,
-        "best": dict(result.best.configuration),
+        "best_ms": result.best.time_ms if result.best else None,
+        "best": dict(result.best.configuration) if result.best else None,
         "trouble": result.trouble,
+        "start_s": dict(result.start_s),
         "measured": [
             [round(each.elapsed_s, 2), each.time_ms if math.isfinite(each.time_ms) else None]
             for each in result.measured
@@ -75,35 +106,151 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> list[float]:
     import torch
 
     from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+    from llamea_gpu.frameworks.helion.stages import set_caches
     from llamea_gpu.frameworks.helion.timing import time_call
 
-    with torch.device("cuda"):
-        case = load_case(find_script(kernel))
-    bound = case.kernel.bind(case.arguments)
-    functions = [bound.compile_config(helion.Config(**config)) for config in configs]
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(PASSES):
-        for function, mine in zip(functions, times, strict=True):
-            mine.append(time_call(lambda f=function: f(*case.arguments))["time_ms"])
-    return [statistics.median(mine) for mine in times]
+    different = {json.dumps(config, sort_keys=True): config for config in configs}
+    with tempfile.TemporaryDirectory() as folder:
+        compile_all(find_script(kernel), list(different.values()), Path(folder))
+        set_caches(Path(folder))
+        with torch.device("cuda"):
+            case = load_case(find_script(kernel))
+        bound = case.kernel.bind(case.arguments)
+        functions = [bound.compile_config(helion.Config(**each)) for each in different.values()]
+        times: list[list[float]] = [[] for _ in functions]
+        for number in range(PASSES + 1):
+            places = range(len(functions)) if number % 2 else reversed(range(len(functions)))
+            for place in places:
+                function = functions[place]
+                reading = time_call(lambda f=function: f(*case.arguments))["time_ms"]
+                if number:  # the first pass heats up
+                    times[place].append(reading)
+    medians = dict(zip(different, map(statistics.median, times), strict=True))
+    return [medians[json.dumps(config, sort_keys=True)] for config in configs]
 
 
-def child(job: dict[str, Any]) -> Any:
-    """The result of one job, from a process with cold caches."""
+def compile_all(script: Path, configs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Compile into Triton's cache in ``folder``, side by side; what fails is compiled later."""
+    from llamea_gpu.engine.limits import Limits
+    from llamea_gpu.engine.pipeline import Pipeline, Task
+    from llamea_gpu.engine.template import ForkedTemplate
+    from llamea_gpu.errors import LlameaGpuError
+    from llamea_gpu.frameworks.helion.stages import CompileStage
+
+    processes = max(1, min(len(configs), len(os.sched_getaffinity(0)) - 1))
+    stages = [CompileStage(script, None, folder)] * processes
+    tasks = [Task(number, config) for number, config in enumerate(configs)]
+    try:
+        with (
+            ForkedTemplate(folder / "template.log") as template,
+            Pipeline(stages, [], folder, Limits(timing_s=60.0), template) as pipeline,
+        ):
+            for _ in pipeline.run(tasks, monotonic() + 120.0):
+                pass
+    except LlameaGpuError as error:
+        print(f"compiling side by side: {error}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One GPU and its share of the cores; ``gpu`` is None where there is one and it has all."""
+
+    gpu: int | None
+    cores: frozenset[int]
+
+    def environment(self) -> dict[str, str]:
+        """Of a process that works here."""
+        if self.gpu is None:
+            return {}
+        jobs = str(len(self.cores))  # Helion counts the machine's
+        return {"CUDA_VISIBLE_DEVICES": str(self.gpu), "HELION_AUTOTUNE_PRECOMPILE_JOBS": jobs}
+
+
+def places(gpus: int) -> list[Place]:
+    """Where runs go on at once."""
+    cores = sorted(os.sched_getaffinity(0))
+    if gpus == 1:
+        return [Place(None, frozenset(cores))]
+    share = len(cores) // gpus
+    return [Place(i, frozenset(cores[i * share : (i + 1) * share])) for i in range(gpus)]
+
+
+def child(job: dict[str, Any], limit_s: float, place: Place) -> Any:
+    """The result of one job, from a process with cold caches; None when it failed."""
     with tempfile.TemporaryDirectory() as cold:
         caches = {"TRITON_CACHE_DIR": cold, "TORCHINDUCTOR_CACHE_DIR": cold}
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, __file__, "--job", json.dumps(job)],
-            env={**os.environ, **caches},
-            capture_output=True,
+            env={**os.environ, **caches, **place.environment()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
-    if done.returncode:
-        print(f"{job} failed: {done.stderr[-800:]}", flush=True)
+        os.sched_setaffinity(process.pid, place.cores)
+        try:
+            output, said = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            print(f"{job} hung: {process.communicate()[1][-500:]}", flush=True)
+            return None
+    if process.returncode:
+        print(f"{job} failed: {said[-800:]}", flush=True)
         return None
-    if "own way" in done.stderr:
-        print(done.stderr[-500:], flush=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    if "own way" in said:
+        print(said[-500:], flush=True)
+    return json.loads(output.splitlines()[-1])
+
+
+# -- what there is ------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file; one that was cut short is left out."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            print(f"{path}: a line was cut short", flush=True)
+    return found
+
+
+def add_line(path: Path, line: dict[str, Any]) -> None:
+    """Append a JSON line; what was cut short before is ended first."""
+    with path.open("a+b") as file:
+        if file.tell() and path.read_bytes()[-1:] != b"\n":
+            file.write(b"\n")
+        file.write(json.dumps(line).encode() + b"\n")
+
+
+def journal_of(folder: Path, kernel: str, arm: str, seed: int) -> str | None:
+    """Where a run on the engine keeps its journal."""
+    if not arm.startswith("pipelined="):
+        return None
+    name = re.sub(r"\W+", "_", arm.partition("=")[2]).strip("_")
+    return str(folder / "journals" / f"{kernel}-{name}-{seed}.jsonl")
+
+
+def pack(folder: Path, kernel: str) -> None:
+    """Move a kernel's journals into the one archive."""
+    loose = sorted((folder / "journals").glob(f"{kernel}-*.jsonl"))
+    if not loose:
+        return
+    packed, draft = folder / "journals.tar.gz", folder / "journals.draft"
+    with tarfile.open(draft, "w:gz") as archive:
+        if packed.exists():
+            with tarfile.open(packed) as old:
+                for member in old.getmembers():
+                    if member.name not in {f"journals/{path.name}" for path in loose}:
+                        archive.addfile(member, old.extractfile(member))
+        for path in loose:
+            archive.add(path, f"journals/{path.name}")
+    draft.replace(packed)
+    for path in loose:
+        path.unlink()
+
+
+# -- what it says -------------------------------------------------------------------------------
 
 
 def best_at(run: dict[str, Any], seconds: float) -> float:
@@ -111,19 +258,210 @@ def best_at(run: dict[str, Any], seconds: float) -> float:
     return min((t for s, t in run["measured"] if t is not None and s <= seconds), default=math.inf)
 
 
+def rate(run: dict[str, Any]) -> float:
+    """Configurations a second, until the last one was known."""
+    last_s = max((s for s, _ in run["measured"]), default=0.0)
+    return len(run["measured"]) / last_s if last_s else 0.0
+
+
 def table(kernel: str, runs: list[dict[str, Any]], winners_ms: list[float]) -> str:
-    """One kernel's runs, relative to the fastest winner and to the best reading."""
-    best_ms = min(winners_ms)
-    read_ms = min(best_at(run, math.inf) for run in runs)
-    lines = [f"{kernel}: best {best_ms:.5f} ms, default {runs[0]['default_ms'] or math.nan:.5f} ms"]
+    """One kernel's runs: curves relative to the best reading, winners to the fastest winner."""
+    best_ms = min(winners_ms, default=math.nan)
+    read_ms = min((best_at(run, math.inf) for run in runs), default=math.nan)
+    default_ms = next((run["default_ms"] for run in runs if run["default_ms"]), math.nan)
+    lines = [f"{kernel}: best {best_ms:.5f} ms, default {default_ms:.5f} ms"]
     for run, time_ms in zip(runs, winners_ms, strict=True):
         curve = " ".join(f"{best_at(run, mark) / read_ms:6.3f}" for mark in MARKS_S)
-        first = min((s for s, t in run["measured"] if t is not None), default=math.nan)
+        worked = sorted(s for s, t in run["measured"] if t is not None)
+        first, second = [*worked, math.nan, math.nan][:2]
         lines.append(
-            f"  {run['arm']:45} seed {run['seed']}: {curve} | {time_ms / best_ms:.4f}"
-            f" | {len(run['measured'])} in {run['elapsed_s']:.0f} s, first {first:.1f} s"
+            f"  {run['arm']:42} seed {run['seed']}: {curve} | {time_ms / best_ms:.4f}"
+            f" | {len(run['measured'])} in {run['elapsed_s']:.1f} s, {rate(run):.2f}/s"
+            f", first {first:.1f} s, second {second:.1f} s"
         )
+        if run.get("start_s"):
+            steps = ", ".join(f"{name} {s:.2f}" for name, s in run["start_s"].items())
+            lines.append(f"      start: {steps}")
     return "\n".join(lines)
+
+
+def finished(folder: Path) -> dict[str, tuple[list[dict[str, Any]], list[float]]]:
+    """Runs and times of their winners, of kernels whose winners were timed, by kernel."""
+    runs = {(r["kernel"], r["arm"], r["seed"]): r for r in lines_of(folder / "runs.jsonl")}
+    found = {}
+    for line in lines_of(folder / "winners.jsonl"):  # the last one of a kernel holds
+        of_kernel = [runs[line["kernel"], arm, seed] for arm, seed in line["runs"]]
+        found[line["kernel"]] = (of_kernel, line["winners_ms"])
+    return found
+
+
+def summary(folder: Path) -> str:
+    """Over kernels and seeds: each arm's winners, curves and rates; mean and worst."""
+    finals: dict[str, list[float]] = defaultdict(list)
+    curves: dict[tuple[str, float], list[float]] = defaultdict(list)
+    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
+    elapsed: dict[str, list[float]] = defaultdict(list)
+    kernels = finished(folder)
+    for kernel, (runs, winners_ms) in kernels.items():
+        read_ms = min(best_at(run, math.inf) for run in runs)
+        for run, time_ms in zip(runs, winners_ms, strict=True):
+            arm = run["arm"]
+            finals[arm].append(time_ms / min(winners_ms))
+            rates[arm, kernel].append(rate(run))
+            elapsed[arm].append(run["elapsed_s"])
+            for mark in MARKS_S:
+                curves[arm, mark].append(best_at(run, mark) / read_ms)
+    lines = [f"{len(kernels)} kernels: {', '.join(kernels)}"]
+    lines.append("mean / worst of winners (head to head), of best so far, seconds that a run took")
+    for arm in sorted(finals, key=lambda arm: statistics.mean(finals[arm])):
+        marks = "  ".join(f"{mark} s {mean_and_worst(curves[arm, mark])}" for mark in MARKS_S)
+        lines.append(
+            f"  {arm:42} {len(finals[arm]):2} runs: {mean_and_worst(finals[arm])} |  {marks}"
+            f" | {statistics.mean(elapsed[arm]):.1f} / {max(elapsed[arm]):.1f} s"
+        )
+    nothing = [r for r in lines_of(folder / "runs.jsonl") if not r["best"]]
+    lines += [f"  nothing worked: {r['kernel']} {r['arm']} seed {r['seed']}" for r in nothing]
+    lines.append("configurations a second (median run of each kernel)")
+    for arm in finals:
+        cells = [
+            f"{kernel} {statistics.median(rates[arm, kernel]):.2f}"
+            for kernel in kernels
+            if (arm, kernel) in rates
+        ]
+        lines.append(f"  {arm:42} {', '.join(cells)}")
+    return "\n".join([*lines, *rate_ratios(rates, list(kernels))])
+
+
+def mean_and_worst(ratios: list[float]) -> str:
+    """inf where a run had nothing yet."""
+    return f"{statistics.mean(ratios):.3f} / {max(ratios):.3f}"
+
+
+def rate_ratios(rates: dict[tuple[str, str], list[float]], kernels: list[str]) -> Iterable[str]:
+    """The same searcher on the engine and in Helion's batches: the ratio of their rates."""
+    for arm in sorted({arm for arm, _ in rates}):
+        engine, _, spec = arm.partition("=")
+        other = f"helion={spec}"
+        both = [k for k in kernels if (arm, k) in rates and (other, k) in rates]
+        if engine == "helion" or not both:
+            continue
+        ratios = [
+            statistics.median(rates[arm, k]) / max(statistics.median(rates[other, k]), 1e-9)
+            for k in both
+        ]
+        cells = ", ".join(f"{k} {r:.2f}" for k, r in zip(both, ratios, strict=True))
+        geometric = statistics.geometric_mean(ratios)
+        yield f"rate of {arm} to {other}: {geometric:.2f} ({cells})"
+
+
+# -- running ------------------------------------------------------------------------------------
+
+
+class Bench:
+    """The runs that are not there yet, handed out to the places, and the winners of kernels.
+
+    ``until`` is of ``time.monotonic``.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.folder: Path = arguments.output
+        self.seconds: float = arguments.seconds
+        self.until = monotonic() + arguments.deadline
+        (self.folder / "journals").mkdir(parents=True, exist_ok=True)
+        known = {(r["kernel"], r["arm"], r["seed"]) for r in lines_of(self.folder / "runs.jsonl")}
+        self.runs = [
+            key
+            for kernel in arguments.kernels
+            for seed in range(1, arguments.seeds + 1)
+            for arm in arguments.arms
+            if (key := (kernel, arm, seed)) not in known
+        ]
+        self.winners = list(arguments.kernels)
+        self.busy: list[str] = []  # kernels of the runs that are under way
+        self.changed = threading.Condition()
+
+    def work(self, place: Place) -> None:
+        """What one place does until nothing is left."""
+        while (job := self.next_job()) is not None:
+            kernel, arm, seed = job
+            try:
+                if arm:
+                    self.run(kernel, arm, seed, place)
+                else:
+                    self.time_winners(kernel, place)
+            finally:
+                with self.changed:
+                    self.busy.remove(kernel)
+                    self.changed.notify_all()
+
+    def next_job(self) -> tuple[str, str, int] | None:
+        """A run; or a kernel, without arm, whose winners are to be timed; or None at the end."""
+        with self.changed:
+            while True:
+                if monotonic() + self.seconds + START_S + HEAD_TO_HEAD_S > self.until:
+                    self.runs.clear()
+                open_kernels = {kernel for kernel, _, _ in self.runs} | set(self.busy)
+                ready = next((k for k in self.winners if k not in open_kernels), None)
+                if ready is not None:
+                    self.winners.remove(ready)
+                    self.busy.append(ready)
+                    return ready, "", 0
+                if self.runs:
+                    job = self.runs.pop(0)
+                    self.busy.append(job[0])
+                    return job
+                if not self.busy:
+                    return None
+                self.changed.wait()
+
+    def run(self, kernel: str, arm: str, seed: int, place: Place) -> None:
+        """One run; a journal of one that was killed is left out, to begin like the others."""
+        journal = journal_of(self.folder, kernel, arm, seed)
+        if journal:
+            Path(journal).unlink(missing_ok=True)
+        job = {"do": "tune", "kernel": kernel, "arm": arm, "seed": seed}
+        job |= {"seconds": self.seconds, "journal": journal}
+        if found := child(job, PATIENCE * self.seconds + START_S, place):
+            with self.changed:
+                add_line(self.folder / "runs.jsonl", found)
+
+    def time_winners(self, kernel: str, place: Place) -> None:
+        """Time a kernel's winners, unless those very ones have been timed; pack and print."""
+        runs = [r for r in lines_of(self.folder / "runs.jsonl") if r["kernel"] == kernel]
+        runs = [run for run in runs if run["best"]]
+        keys = [[run["arm"], run["seed"]] for run in runs]
+        timed = [(x["kernel"], x["runs"]) for x in lines_of(self.folder / "winners.jsonl")]
+        winners_ms = None
+        if runs and (kernel, keys) not in timed:
+            configs = [run["best"] for run in runs]
+            job = {"do": "head_to_head", "kernel": kernel, "configs": configs}
+            winners_ms = child(job, 5 * HEAD_TO_HEAD_S, place)
+        with self.changed:
+            pack(self.folder, kernel)
+            if winners_ms:
+                line = {"kernel": kernel, "runs": keys, "winners_ms": winners_ms}
+                add_line(self.folder / "winners.jsonl", line)
+                print(table(kernel, runs, winners_ms), flush=True)
+            (self.folder / "summary.txt").write_text(report(self.folder))
+
+
+def bench(arguments: argparse.Namespace) -> None:
+    """All runs that are not there yet, as far as the deadline allows."""
+    running = Bench(arguments)
+    threads = [
+        threading.Thread(target=running.work, args=(place,)) for place in places(arguments.gpus)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(summary(arguments.output), flush=True)
+
+
+def report(folder: Path) -> str:
+    """All tables, then the summary."""
+    tables = [table(kernel, *found) for kernel, found in finished(folder).items()]
+    return "\n\n".join([*tables, summary(folder)]) + "\n"
 
 
 def main() -> None:
@@ -133,29 +471,21 @@ def main() -> None:
     parser.add_argument("--arms", nargs="*", default=ARMS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--deadline", type=float, default=math.inf)
+    parser.add_argument("--gpus", type=int, default=1, help="how many to use at once")
+    parser.add_argument("--summary", action="store_true", help="of what there is; run nothing")
     parser.add_argument("--job")
     arguments = parser.parse_args()
     if arguments.job:
         job = json.loads(arguments.job)
         work = {"tune": tune, "head_to_head": head_to_head}[job.pop("do")]
         print("\n" + json.dumps(work(**job)))
-        return
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for kernel in arguments.kernels:
-        runs = []
-        for seed in range(1, arguments.seeds + 1):
-            for arm in arguments.arms:
-                job = {"kernel": kernel, "arm": arm, "seed": seed, "seconds": arguments.seconds}
-                if run := child({"do": "tune", **job}):
-                    runs.append(run)
-                    with (arguments.output / "runs.jsonl").open("a") as file:
-                        file.write(json.dumps(run) + "\n")
-        configs = [run["best"] for run in runs]
-        winners_ms = child({"do": "head_to_head", "kernel": kernel, "configs": configs})
-        if winners_ms:
-            with (arguments.output / "winners.jsonl").open("a") as file:
-                file.write(json.dumps({"kernel": kernel, "winners_ms": winners_ms}) + "\n")
-            print(table(kernel, runs, winners_ms), flush=True)
+    elif arguments.output is None:
+        parser.error("-o FOLDER says where everything goes")
+    elif arguments.summary:
+        print(report(arguments.output))
+    else:
+        bench(arguments)
 
 
 if __name__ == "__main__":

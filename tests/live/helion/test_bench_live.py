@@ -1,0 +1,176 @@
+"""``scripts/bench_live.py`` without a GPU: what it says, keeps, and leaves for the next time."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "bench_live.py"
+ARMS = ["pipelined=mine", "helion=helion:LFBOTreeSearch", "pipelined=helion:LFBOTreeSearch"]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_live", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_live"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_up(kernel: str, arm: str, seed: int, factor: float = 1.0) -> dict[str, Any]:
+    """A run of 20 configurations, 2 a second on the engine, that reaches 1 ms times ``factor``."""
+    step = 0.5 if arm.startswith("pipelined") else 2.0
+    measured = [[step * (i + 1), factor * (3.0 - 2.0 * i / 19)] for i in range(20)]
+    measured[3][1] = None
+    return {
+        "kernel": kernel,
+        "arm": arm,
+        "seed": seed,
+        "seconds": 10.0,
+        "elapsed_s": 10.0,
+        "default_ms": 3.0,
+        "best_ms": factor,
+        "best": {"kernel": kernel, "factor": factor},
+        "trouble": "",
+        "start_s": {"baseline": 1.5, "timing cuda": 0.5},
+        "measured": measured,
+    }
+
+
+class Children:
+    """Stands in for the processes: notes jobs, answers by `made_up` and by ``factor``."""
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        self.fail: list[str] = []
+
+    def __call__(self, job: dict[str, Any], limit_s: float, place: Any) -> Any:
+        self.jobs.append(job)
+        if job["do"] == "head_to_head":
+            return [config["factor"] for config in job["configs"]]
+        if job["arm"] in self.fail:
+            return None
+        if job["journal"]:
+            Path(job["journal"]).write_text(f"{job['kernel']} {job['arm']}\n")
+        factor = 1.0 + 0.1 * ARMS.index(job["arm"])
+        return made_up(job["kernel"], job["arm"], job["seed"], factor)
+
+
+def given(folder: Path, **other: Any) -> argparse.Namespace:
+    wanted = {"kernels": ["rope", "matmul"], "arms": ARMS, "seeds": 2, "seconds": 10.0}
+    return argparse.Namespace(
+        **{"output": folder, "deadline": math.inf, "gpus": 1, **wanted, **other}
+    )
+
+
+def run_bench(script: ModuleType, arguments: argparse.Namespace, children: Children) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "child", children)
+        script.bench(arguments)
+
+
+def kept(folder: Path) -> list[str]:
+    with tarfile.open(folder / "journals.tar.gz") as archive:
+        return sorted(archive.getnames())
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_everything_is_run_once_and_kept_in_four_files(
+    script: ModuleType, tmp_path: Path, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    children = Children()
+    run_bench(script, given(tmp_path, gpus=gpus), children)
+    runs = [(j["kernel"], j["arm"], j["seed"]) for j in children.jobs if j["do"] == "tune"]
+    assert len(runs) == len(set(runs)) == 12
+    assert sorted(j["kernel"] for j in children.jobs if j["do"] != "tune") == ["matmul", "rope"]
+    files = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert files == ["journals.tar.gz", "runs.jsonl", "summary.txt", "winners.jsonl"]
+    assert not list((tmp_path / "journals").iterdir())
+    assert len(kept(tmp_path)) == 8  # of the two arms on the engine
+    assert "journals/rope-helion_LFBOTreeSearch-2.jsonl" in kept(tmp_path)
+
+
+def test_what_is_there_is_not_run_again(script: ModuleType, tmp_path: Path) -> None:
+    first, second, third = Children(), Children(), Children()
+    first.fail = ["helion=helion:LFBOTreeSearch"]
+    run_bench(script, given(tmp_path), first)
+    with (tmp_path / "runs.jsonl").open("a") as file:
+        file.write('{"kernel": "rope", "arm')  # killed while it wrote
+    run_bench(script, given(tmp_path), second)
+    assert {j["arm"] for j in second.jobs if j["do"] == "tune"} == set(first.fail)
+    assert [len(j["configs"]) for j in second.jobs if j["do"] != "tune"] == [6, 6]
+    run_bench(script, given(tmp_path), third)
+    assert not third.jobs
+    assert len(kept(tmp_path)) == 8
+    assert "2 kernels: rope, matmul" in (tmp_path / "summary.txt").read_text()
+
+
+def test_the_deadline_leaves_what_there_is(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(script, "monotonic", lambda: now[0])
+
+    class Slow(Children):
+        def __call__(self, job: dict[str, Any], limit_s: float, place: Any) -> Any:
+            now[0] += 30.0
+            return super().__call__(job, limit_s, place)
+
+    children = Slow()
+    until = 5 * 30.0 + 10.0 + script.START_S + script.HEAD_TO_HEAD_S + 1.0
+    run_bench(script, given(tmp_path, deadline=until), children)
+    done = [(j["do"], j["kernel"]) for j in children.jobs]
+    assert done == [("tune", "rope")] * 6 + [("head_to_head", "rope")]
+    assert now[0] <= until
+    assert (tmp_path / "summary.txt").read_text().count("seed") == 6
+
+
+def test_the_summary_is_of_head_to_head_times_and_curves(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    run_bench(script, given(tmp_path), Children())
+    lines = script.summary(tmp_path).splitlines()
+    mine, worst, engine = lines[2:5]
+    assert mine.startswith("  pipelined=mine")
+    assert "1.000 / 1.000 |" in mine
+    assert "1.100 / 1.100 |" in worst
+    assert "1.200 / 1.200 |" in engine
+    assert "5 s 2.053 / 2.053" in mine  # its tenth configuration
+    assert "10 s 1.000 / 1.000" in mine
+    assert lines[-1] == (
+        "rate of pipelined=helion:LFBOTreeSearch to helion=helion:LFBOTreeSearch: 4.00 "
+        "(rope 4.00, matmul 4.00)"
+    )
+    said = subprocess.run(
+        [sys.executable, str(SCRIPT), "-o", str(tmp_path), "--summary"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.strip() == (tmp_path / "summary.txt").read_text().strip()
+    assert "start: baseline 1.50, timing cuda 0.50" in said
+    assert "20 in 10.0 s, 2.00/s, first 0.5 s, second 1.0 s" in said
+
+
+def test_a_run_that_found_nothing_is_told(script: ModuleType, tmp_path: Path) -> None:
+    nothing = made_up("rope", ARMS[0], 1) | {"best": None, "measured": [[1.0, None]]}
+    for run in (nothing, made_up("rope", ARMS[1], 1)):
+        script.add_line(tmp_path / "runs.jsonl", run)
+    run_bench(script, given(tmp_path, kernels=["rope"], arms=ARMS[:2], seeds=1), Children())
+    (line,) = [json.loads(x) for x in (tmp_path / "winners.jsonl").read_text().splitlines()]
+    assert line["runs"] == [[ARMS[1], 1]]
+    assert f"nothing worked: rope {ARMS[0]} seed 1" in script.summary(tmp_path)
