@@ -341,9 +341,9 @@ def rate_ratios(rates: dict[tuple[str, str], list[float]], kernels: list[str]) -
     """The same searcher on the engine and in Helion's batches: the ratio of their rates."""
     for arm in sorted({arm for arm, _ in rates}):
         engine, _, spec = arm.partition("=")
-        other = f"helion={spec}"
+        other = f"framework={spec}"
         both = [k for k in kernels if (arm, k) in rates and (other, k) in rates]
-        if engine == "helion" or not both:
+        if engine == "framework" or not both:
             continue
         ratios = [
             statistics.median(rates[arm, k]) / max(statistics.median(rates[other, k]), 1e-9)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,6 +104,8 @@ class TuningResult:
         elapsed_s: until the end.
         code: the best configuration to paste, in the framework's language.
         trouble: what the run went on in spite of; empty for nothing.
+        start_s: where the first seconds went, where that is known: by step, since the beginning,
+            or seconds of a step of its own (with "timing" before its name).
     """
 
     searcher: str
@@ -119,6 +121,7 @@ class TuningResult:
     code: str
     trouble: str = ""
     optimum_ms: float | None = None
+    start_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def failed(self) -> int:
@@ -155,6 +158,7 @@ class TuningResult:
             ],
             "code": self.code,
             "trouble": self.trouble,
+            "start_s": dict(self.start_s),
         }
 
 

@@ -17,6 +17,7 @@ class Watch:
 
     def __init__(self, progress: Callable[[TuneProgress], None]) -> None:
         self._progress = progress
+        self.before_s = 0.0
         self._start = monotonic()
         self.before_s = 0.0
         self._marks: list[tuple[int, float]] = []  # so many were known at that second

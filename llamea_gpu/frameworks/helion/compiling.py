@@ -11,6 +11,7 @@ Arguments may be fake tensors (run under their ``FakeTensorMode``). It times not
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import itertools
@@ -26,6 +27,7 @@ from typing import Any
 
 from llamea_gpu.errors import LlameaGpuError
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _HEAD, _TAIL = 100, 300  # characters of a long message
 _names = itertools.count()
 
@@ -105,6 +107,7 @@ def generate(bound: Any, config: Mapping[str, object]) -> str:
     try:
         source: str = bound.to_triton_code(helion.Config(**dict(config)))
     except Exception as error:  # Helion's own errors, and those of torch under it
+        refuse_full_disk(error)
         raise ConfigurationRefusedError(_summary(error)) from error
     return source
 
@@ -156,8 +159,25 @@ def warm_up(function: Callable[..., object], arguments: Sequence[object]) -> tup
     try:
         function(*arguments, _launcher=launch)
     except Exception as error:  # whatever Triton's passes, ptxas or the host function raise
+        refuse_full_disk(error)
         raise ConfigurationRefusedError(_summary(error)) from error
     return tuple(compiled)
+
+
+def refuse_full_disk(error: BaseException) -> None:
+    """Tell a full disk from a configuration's fault.
+
+    Raises:
+        LlameaGpuError: the error, or one that it came from, is that there is no room.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            raise LlameaGpuError(
+                f"compiling needs room on the disk, but got {cause}: make room in the temporary "
+                f"folder, or name another one in TMPDIR"
+            ) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def refuse_unlaunchable(kernel: Any) -> None:

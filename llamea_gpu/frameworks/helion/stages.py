@@ -28,6 +28,7 @@ from llamea_gpu.frameworks.helion.compiling import (
     ConfigurationRefusedError,
     compile_file,
     generate,
+    refuse_full_disk,
     refuse_unlaunchable,
     source_key,
 )
@@ -91,7 +92,11 @@ class Compiler:
     folder: Path
 
     def __call__(self, config: Mapping[str, Any]) -> Result:
-        """``source`` and ``path`` of the code and ``compile_s``, or why it does not compile."""
+        """``source`` and ``path`` of the code and ``compile_s``, or why it does not compile.
+
+        Raises:
+            LlameaGpuError: the disk is full.
+        """
         start = perf_counter()
         try:
             source = generate(self.bound, config)
@@ -106,6 +111,9 @@ class Compiler:
         except ConfigurationRefusedError as refused:
             seconds = perf_counter() - start
             return {"status": "compile_error", "message": str(refused), "compile_s": seconds}
+        except OSError as error:
+            refuse_full_disk(error)
+            raise
         seconds = perf_counter() - start
         return {"status": "ok", "compile_s": seconds, "source": key, "path": str(path)}
 

@@ -7,11 +7,14 @@ medians of single launches between events, with the level-2 cache overwritten be
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from llamea_gpu.engine.side_by_side import side_by_side
 from llamea_gpu.engine.worker import Result
 from llamea_gpu.frameworks.helion.compiling import generated_module
 
@@ -23,6 +26,8 @@ _BUDGET_MS = 20.0
 _FEWEST, _MOST = 5, 300
 _ESTIMATES = 3
 _CYCLES_PER_MS = 1.9e6  # of a GPU, more or less
+_SETTLING = 0.2  # of a window: what ran before still shows
+_MOST_IN_A_WINDOW = 20_000
 
 Check = Callable[[Any, Sequence[Any]], str]
 
@@ -62,6 +67,32 @@ class Bench:
             message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             found = {"status": "runtime_error", "message": message, "broken": is_broken()}
         return {**found, "benchmark_s": perf_counter() - start}
+
+    def compared(self, task: Mapping[str, Any]) -> Result:
+        """Time compiled configurations again, side by side in long windows.
+
+        ``task`` has their ``paths``, the ``seconds`` to take, and ``status`` is always ok but where
+        loading them fails. ``standings`` are those of
+        :class:`llamea_gpu.engine.side_by_side.Standing`, as lists.
+        """
+        try:
+            with ExitStack() as stack:
+                calls = [self._loaded(stack, Path(path)) for path in task["paths"]]
+                for call in calls:  # what the first call sets up is not timed
+                    call()
+                found = side_by_side(
+                    lambda i, seconds: time_window(calls[i], seconds), len(calls), task["seconds"]
+                )
+        except Exception as error:  # as in `timed`
+            message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+            return {"status": "runtime_error", "message": message, "broken": is_broken()}
+        standings = [[s.time_ms, s.low_ms, s.high_ms, s.windows] for s in found]
+        return {"status": "ok", "standings": standings}
+
+    def _loaded(self, stack: ExitStack, path: Path) -> Callable[[], object]:
+        arguments = self._arguments()
+        function = getattr(stack.enter_context(generated_module(path)), self._name)
+        return lambda: function(*arguments)
 
     def _checked_and_timed(self, path: Path, give_up_ms: float) -> dict[str, Any]:
         import torch
@@ -141,6 +172,34 @@ def time_call(
         "high_ms": times[(3 * count) // 4],
         "launches": count,
     }
+
+
+def time_window(call: Callable[[], object], seconds: float) -> float:
+    """Median milliseconds of a call in a window of about so many seconds of the GPU's time.
+
+    The protocol is that of :func:`time_call`. The first fifth of the launches is not counted.
+    """
+    import torch
+    import triton
+
+    driver = triton.runtime.driver.active
+    cache = driver.get_empty_cache_for_benchmark()
+
+    def launched(count: int) -> list[float]:
+        events = [_events() for _ in range(count)]
+        for start, end in events:
+            driver.clear_cache(cache)
+            start.record()
+            call()
+            end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+    begin = perf_counter()
+    launched(_ESTIMATES)
+    each_s = (perf_counter() - begin) / _ESTIMATES
+    count = max(_FEWEST, min(_MOST_IN_A_WINDOW, round(seconds / max(each_s, 1e-6))))
+    return statistics.median(launched(count)[int(_SETTLING * count) :])
 
 
 def _events() -> tuple[Any, Any]:

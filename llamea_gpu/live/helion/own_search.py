@@ -64,6 +64,7 @@ class OwnSearch:
         )
         search.rebenchmark = lambda *_, **__: None
         search._finalize = lambda: search.best.config
+        search.final_selection = None  # of Helion 1.5.1, which keeps a share of the seconds for it
         if measured and hasattr(search, "set_best_available_seed_configs"):
             search.set_best_available_seed_configs([*map(self._space.config, measured)])
         try:

@@ -1,7 +1,8 @@
 """An optimizer inside Helion on the engine: configurations are measured as they are submitted.
 
 What it does: `PipelinedSearch` is `HelionSearch` with the engine's provider, `PipelinedEvaluate`
-the contract's evaluate over it: what is submitted compiles while other configurations are timed.
+the contract's evaluate over it: what is submitted compiles while other configurations are timed,
+what is measured goes into a journal, and at the end the best are read side by side.
 
 What it does not do: measure where the engine cannot; then it is the search that it builds on.
 """
@@ -10,17 +11,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from time import monotonic
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, perf_counter
 from typing import Any
 
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.facts import ExplainingEvaluate
+from llamea_gpu.live.helion.journal import JournalRequest, TuningJournal
 from llamea_gpu.live.helion.provider import PipelinedProvider
 from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch
 
 _POLL_S = 0.25  # how often the budget is looked at
+STARTS_S = 2.0
+FINALISTS_WITHIN = 1.05  # times the best reading: as far as short readings mislead
+# Of a budget of seconds, for reading finalists; some of it passes until they are loaded.
+READING_SHARE = 0.1
+LEAST_RESERVE_S, MOST_RESERVE_S = 1.5, 12.0
+UNBUDGETED_RESERVE_S = 4.0
 _FEED = 2  # configurations beyond the compiling processes that keep the timing one fed
 
 Config = tuple[int, ...]
@@ -29,31 +37,78 @@ Config = tuple[int, ...]
 class PipelinedSearch(HelionSearch):
     """`HelionSearch` on the engine."""
 
+    _were_read = False  # the finalists, side by side
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._benchmark_provider_cls = PipelinedProvider
 
-    def _end_measuring(self) -> None:
-        if isinstance(self.benchmark_provider, PipelinedProvider):
-            self.benchmark_provider.pause()
+    def final_rebenchmark_best(self, best: Any) -> Any:
+        """As Helion's, unless the finalists have been read side by side."""
+        return best if self._were_read else super().final_rebenchmark_best(best)
+
+    def _budget_reserve_seconds(self) -> float:
+        """What is kept for the finalists; Helion asks from 1.5.1 on."""
+        budget = self.settings.autotune_budget_seconds
+        if budget is None or not isinstance(getattr(self, "evaluate", None), PipelinedEvaluate):
+            return float(getattr(super(), "_budget_reserve_seconds", float)())
+        return min(max(READING_SHARE * float(budget), LEAST_RESERVE_S), MOST_RESERVE_S)
+
+    def _read_finalists(self) -> None:
+        """In the process that timed them, in long windows side by side."""
+        evaluate = self.evaluate
+        if not isinstance(evaluate, PipelinedEvaluate):
+            super()._read_finalists()
+            return
+        finalists = evaluate.finalists()
+        provider = self.benchmark_provider
+        if len(finalists) > 1:
+            seconds = UNBUDGETED_RESERVE_S
+            if (budget := self.settings.autotune_budget_seconds) is not None:
+                kept = self._budget_reserve_seconds()
+                seconds = min(kept, budget - (perf_counter() - self._autotune_budget_start))
+            self.log(f"Reading the best {len(finalists)} side by side")
+            found = provider.read_again([m.config for m in finalists], monotonic() + seconds)
+            if found is None or not any(math.isfinite(each.time_ms) for each in found):
+                super()._read_finalists()
+                return
+            for member, each in zip(finalists, found, strict=True):
+                if each.windows:
+                    member.perfs.append(each.time_ms)
+            self.population = [m for m, each in zip(finalists, found, strict=True) if each.windows]
+        else:
+            provider.drop_queued()
+        self._were_read = True
 
 
 def make_evaluate(
     search: HelionSearch,
     space: HelionSpace,
     on_batch: Callable[[HelionEvaluate], None] = lambda _: None,
+    journal: JournalRequest | None = None,
 ) -> ExplainingEvaluate:
-    """What a run measures with: over the engine, where the search's provider has one."""
+    """What a run measures with: over the engine, where the search's provider has one.
+
+    Raises:
+        RecordingError: the journal is of something else, is damaged, or is in use.
+    """
     provider = search.benchmark_provider
     if isinstance(provider, PipelinedProvider) and provider.streams:
-        return PipelinedEvaluate(search, space, on_batch, provider)
+        kept = None
+        if journal is not None:
+            kept = journal.opened(search, space, provider.compilers)
+            provider.until_cleanup.callback(kept.close)
+        return PipelinedEvaluate(search, space, on_batch, provider, kept)
+    if journal is not None:
+        search.log.warning("No journal is kept: only what the engine measures goes into one")
     return ExplainingEvaluate(search, space, on_batch)
 
 
 class PipelinedEvaluate(ExplainingEvaluate):
     """``evaluate`` over the engine; see `llamea_gpu.contract.Evaluate`.
 
-    ``on_batch`` is told whenever something is finished.
+    ``on_batch`` is told whenever something is finished. What ``journal`` knows is as if it had been
+    measured just before; its seconds count.
     """
 
     def __init__(
@@ -62,13 +117,46 @@ class PipelinedEvaluate(ExplainingEvaluate):
         space: HelionSpace,
         on_batch: Callable[[HelionEvaluate], None],
         provider: PipelinedProvider,
+        journal: TuningJournal | None = None,
     ) -> None:
         super().__init__(search, space, on_batch)
         self._provider = provider
+        self._journal = journal
         self._asked: deque[tuple[Config, Config]] = deque()  # as submitted, and as it is known
         self._unsent: deque[Config] = deque()  # beyond the budget of evaluations
         self._on_way: dict[Config, Any] = {}  # members without a time
         self._places: dict[int, Config] = {}  # of the members' configurations, by identity
+        self._starts: dict[Config, Any] = dict.fromkeys(space.starts)  # members that work
+        self._unasked: set[Config] = set()  # of the journal
+        self._began = search._autotune_budget_start or perf_counter()
+        if journal is not None:
+            self._resume(journal)
+
+    def begin(self, starts: Sequence[Config]) -> None:
+        """Measure the starts; those that take long follow while the optimizer is at work.
+
+        It begins after `STARTS_S` at the earliest, when half of them are known and one works.
+
+        Raises:
+            BudgetExhausted: there is room for some of them only.
+        """
+        self._send(starts)
+        if self._unsent:
+            self(starts)
+        patient_until = monotonic() + STARTS_S
+        while any(start in self._on_way for start in starts):
+            known = [self.costs[start] for start in starts if start in self.costs]
+            enough = 2 * len(known) >= len(starts) and min(known) < math.inf
+            if enough and monotonic() >= patient_until:
+                break
+            self._collect()
+
+    def finalists(self) -> list[Any]:
+        """Members to read again, best first: those close to the best, and the best start."""
+        leaders = list(self._leaders.values())
+        close = [member for member in leaders if member.perf <= FINALISTS_WITHIN * leaders[0].perf]
+        starts = sorted(filter(None, self._starts.values()), key=lambda member: member.perf)
+        return close + [member for member in starts[:1] if member not in close]
 
     @property
     def parallel(self) -> int:
@@ -134,6 +222,9 @@ class PipelinedEvaluate(ExplainingEvaluate):
             for config in dict.fromkeys(configs)
             if config not in self.costs and config not in self._on_way
         ]
+        if self._unasked and (first := self._unasked.intersection(configs)):
+            self._unasked -= first
+            self._idle_asks = 0  # a search that is run again is not idle
         if not fresh:
             return
         self._idle_asks = 0
@@ -160,19 +251,22 @@ class PipelinedEvaluate(ExplainingEvaluate):
         self._provider.submit([member.config for member in members])
 
     def _collect(self) -> None:
-        """Take in what is finished, waiting for it at most until the budget ends."""
+        """Take in what is finished, waiting for it a while, unless the budget has ended."""
         try:
             if not self._on_way:  # all that is left is beyond the budget
                 raise BudgetExhausted
+            self._refuse_when_late()
             done = self._provider.wait(monotonic() + _POLL_S)
             for config, result in done:
                 self._take_in(self._places.pop(id(config)), result)
                 self._on_batch(self)
-            if not done:
-                self._refuse_when_late()
         except BaseException as fault:
             self.fault = fault
             raise
+
+    def _refuse_when_late(self) -> None:
+        if self.search.time_share >= 1:
+            raise BudgetExhausted
 
     def _take_in(self, config: Config, result: Any) -> None:
         member = self._on_way.pop(config)
@@ -183,4 +277,35 @@ class PipelinedEvaluate(ExplainingEvaluate):
             self.search._record_benchmarked_member(member)
         if not math.isfinite(result.perf):
             self.statuses[config] = result.status
+        elif config in self._starts:
+            self._starts[config] = member
         self._rank({**self._leaders, config: member})
+
+    def _keep(self, config: Any, measured: Mapping[str, Any]) -> None:
+        """Into the journal, if there is one that can be written."""
+        place = self._places.get(id(config))
+        if self._journal is None or place is None:
+            return
+        try:
+            self._journal.append(place, perf_counter() - self._began, measured)
+        except OSError as error:
+            self.search.log.warning(f"The journal cannot be written, going on without: {error}")
+            self._journal = None
+
+    def _resume(self, journal: TuningJournal) -> None:
+        """Take in what was measured before; the time that it took is used."""
+        self._provider.on_measured = self._keep
+        self.used_s = journal.used_s
+        self._began -= journal.used_s
+        if self.search._autotune_budget_start is not None:
+            self.search._autotune_budget_start -= journal.used_s
+        for config, known in journal.known.items():
+            member = self.search.make_unbenchmarked(self.space.flat(config))
+            if member is None:  # refused by a filter of today
+                continue
+            self._on_way[config] = member
+            self.known_before[config] = known.at_s
+            self._take_in(config, self._provider.remembered(member.config, known))
+        self._unasked.update(self.costs)
+        if self.costs:
+            self._on_batch(self)

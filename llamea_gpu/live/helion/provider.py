@@ -2,11 +2,12 @@
 
 What it does: `PipelinedProvider` stands in for Helion's own benchmark provider, for our searches
 and for Helion's alike. Batches are answered as Helion answers them (accuracy, statuses, logs);
-besides, configurations can be submitted and waited for one by one.
+besides, configurations can be submitted and waited for one by one, and the best be read again side
+by side.
 
-What it does not do: read finalists again, which Helion does in the user's process; measure where it
-cannot (another device than an NVIDIA GPU, several processes, a benchmark or check of the user's,
-arguments that cannot be copied): there it says why and leaves everything to Helion's own provider.
+What it does not do: measure where it cannot (another device than an NVIDIA GPU, several processes,
+a benchmark or check of the user's, arguments that cannot be copied): there it says why and leaves
+everything to Helion's own provider.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -37,16 +40,20 @@ from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.scratch import memory_folder
+from llamea_gpu.engine.side_by_side import Standing
 from llamea_gpu.engine.template import ForkedTemplate, Template
+from llamea_gpu.engine.worker import Stage
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.frameworks.helion.compiling import generate, source_key
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.frameworks.helion.static import facts_of_device
 from llamea_gpu.frameworks.helion.timing import time_call
+from llamea_gpu.live.helion.journal import Remembered
 from llamea_gpu.live.helion.stages import (
     ArgumentsTimingStage,
     BoundCompileStage,
     CorrectResult,
-    save_arguments,
+    TimingData,
 )
 
 HOPELESS = 3.0  # times the best: then one launch is enough
@@ -56,7 +63,13 @@ LEAST_COMPILE_S = 3.0
 COMPILE_SHARE = 1 / 6
 FIRST_COMPILE_S = 10.0
 TIMING_S = 10.0
+LOADING_S = 0.5  # of finalists, before they are read again
+LEAST_READING_S = 0.5
+_READING_PATIENCE_S = 5.0  # for a process that reads finalists, beyond what it was told to take
 _POLL_S = 0.25  # how often the budget is looked at
+_UNREAD = Standing(math.inf, math.inf, math.inf, 0)
+# The early copy of this process may have others.
+_ENVIRONMENT = ("CUDA_", "TRITON_")
 _STATUSES = {
     "ok": "ok",
     "incorrect": "accuracy_error",
@@ -70,43 +83,48 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
     Args:
         compilers: compiling processes; None for one a core but one.
         arguments: what Helion hands to every provider.
+
+    Attributes:
+        on_measured: told of each configuration that the engine has measured, with ``status`` (of
+            recordings), ``ms``, ``lo``, ``hi``, ``compile_s``, ``bench_s``, ``source``,
+            ``message``, ``control`` and ``launches``.
+        until_cleanup: what is to be closed when the search has ended.
+        start_s: where the first seconds went: seconds from the beginning until each step was done;
+            with "timing" before the name, those of a step of the timing process.
     """
 
     def __init__(self, *, compilers: int | None = None, **arguments: Any) -> None:
         self._closing = ExitStack()
+        self.until_cleanup = ExitStack()
         self._pipeline: Pipeline | None = None
-        self._timing_template: Template | None = None
         self.compilers = compilers or max(1, len(os.sched_getaffinity(0)) - 1)
-        self._configs: dict[int, Any] = {}
+        self.on_measured: Callable[[Any, Mapping[str, Any]], None] | None = None
+        self.start_s: dict[str, float] = {}
+        self._began = monotonic()
+        self._configs: dict[int, Any] = {}  # on their way, by point
+        self._paths: dict[str, str] = {}  # of compiled code, by what a configuration looks like
         self._submitted = 0
         self._done: list[tuple[Any, BenchmarkResult]] = []
-        self._default: Any = None
+        self._silent: set[int] = set()  # points whose result nobody waits for
+        self._default: Any = None  # until it is measured
+        self._here: Any = None  # to be measured in this process by the next wait
         self._why_not = _unsupported(arguments["kernel"], arguments["settings"], arguments["args"])
         try:
             if not self._why_not:
-                self._folder = Path(
-                    self._closing.enter_context(
-                        tempfile.TemporaryDirectory(
-                            prefix="llamea-gpu-tune-", dir=_scratch(arguments["args"])
-                        )
-                    )
-                )
-                self._timing_template = early_template()
-                if self._timing_template is None:
-                    # It imports what timing needs while Helion computes what is right.
-                    template = Template(PRELOAD, self._folder / "template.log")
-                    self._timing_template = self._closing.enter_context(template)
+                self._open_timing(**arguments)
             super().__init__(**arguments)
         except BaseException:
-            self._closing.close()
+            self._close()
             raise
+        self._mark("baseline")
         if not self._why_not:
             self._jobs = self.compilers
 
     @property
     def pending(self) -> int:
         """Configurations that were submitted and not yet returned by :meth:`wait`."""
-        return len(self._configs) + len(self._done)
+        here = self._here is not None
+        return len(self._configs) - len(self._silent) + len(self._done) + here
 
     @property
     def streams(self) -> bool:
@@ -115,37 +133,47 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Start the engine, or say why not."""
-        super().setup()
         if not self._why_not:
             try:
-                self._pipeline = self._started()
+                self._start_compiling()
+                self._mark("compiling")
+                self._give_arguments()
+                self._mark("arguments")
             except Exception as error:  # pickling and saving raise whatever they like
                 self._why_not = f"{type(error).__name__}: {error}"
-                self._closing.close()
+                self._close()
         if self._why_not:
+            super().setup()
             self.log.warning(
                 f"Compiling and timing take turns, in Helion's own way: {self._why_not}"
             )
 
     def cleanup(self) -> None:
         """End the engine's processes."""
+        self._forget()
         self._close()
+        self.until_cleanup.close()
         super().cleanup()
 
     def submit(self, configs: Sequence[Any]) -> None:
         """Queue configurations."""
-        assert self._pipeline is not None
+        if self._pipeline is None:  # the engine has given up
+            self._configs |= {self._number(): config for config in configs}
+            return
+        if not self._pipeline.compiles:  # it was ended for readings
+            self._start_compiling()
         tasks = []
         for config in configs:
-            if self._default is not None and config == self._default:
-                # While the timing process starts; Helion has run this one before.
-                self._default = None
-                self._done.append((config, self._measured_here(config)))
-                continue
-            self._configs[self._submitted] = config
-            tasks.append(Task(self._submitted, dict(config.config)))
-            self._submitted += 1
+            number = self._number()
+            self._configs[number] = config
+            tasks.append(Task(number, dict(config.config)))
+            if config == self._default:
+                # Helion has run it before: its result need not wait for the process that times.
+                # That one gets it nevertheless, and knows what is hopeless.
+                self._here, self._default = config, None
+                self._silent.add(number)
         self._pipeline.submit(tasks)
+        self._pipeline.poll()
 
     def wait(self, deadline: float | None = None) -> list[tuple[Any, BenchmarkResult]]:
         """Configurations with their results as they come: at least one, unless time is up.
@@ -153,31 +181,105 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         After ``deadline`` (of ``time.monotonic``) it returns with what there is. Where the engine
         gives up, what was pending is measured in Helion's own way.
         """
+        if self._here is not None:
+            config, self._here = self._here, None
+            self._done.append((config, self._measured_here(config)))
         if not self._done and self._pipeline is not None:
-            try:
-                for outcome in self._pipeline.wait(deadline):
-                    config = self._configs.pop(outcome.point)
-                    self._done.append((config, self._result(config, outcome)))
-            except RecordingError as error:
-                self.log.warning(f"Going on in Helion's own way: {error}")
-                self._close()
+            self._collect(deadline)
         if not self._done and self._pipeline is None and self._configs:
-            rest = list(self._configs.values())
+            rest = [c for number, c in self._configs.items() if number not in self._silent]
             self._configs.clear()
+            self._silent.clear()
             results = super().benchmark(rest, raise_if_no_viable_config=False)
             self._done += zip(rest, results, strict=True)
         done, self._done = self._done, []
+        if done and "second result" not in self.start_s and self._pipeline is not None:
+            steps = self._pipeline.opened.get("opened_s", {})
+            self.start_s |= {f"timing {step}": seconds for step, seconds in steps.items()}
+        for _ in done:
+            self._mark("second result" if "first result" in self.start_s else "first result")
         return done
+
+    def read_again(self, configs: Sequence[Any], deadline: float) -> list[Standing] | None:
+        """Configurations side by side in long windows, while nothing compiles.
+
+        Args:
+            configs: those that work; the first is used to heat up.
+            deadline: of ``time.monotonic``, until which to read.
+
+        Returns:
+            One for each; None where the engine cannot.
+        """
+        self.drop_queued()
+        unknown = [config for config in configs if repr(config) not in self._paths]
+        if unknown:  # what a journal knew, or what was measured here
+            self._default = None
+            self.submit(unknown)
+            while self._pipeline is not None and self._configs:
+                self._collect(None)
+            self._done.clear()
+        if self._pipeline is None:
+            return None
+        self._pipeline.end_compiling()
+        paths = [self._paths.get(repr(config), "") for config in configs]
+        known = list(dict.fromkeys(filter(None, paths)))
+        seconds = max(LEAST_READING_S, deadline - monotonic() - LOADING_S)
+        task = {"paths": known, "seconds": seconds}
+        try:
+            found = self._pipeline.alone(task, seconds + _READING_PATIENCE_S)
+        except RecordingError as error:
+            self._give_up(error)
+            return None
+        if found is None:
+            return None
+        standings = dict(zip(known, starmap(Standing, found["standings"]), strict=True))
+        return [standings.get(path, _UNREAD) for path in paths]
+
+    def _collect(self, deadline: float | None) -> None:
+        """Take in what the engine has finished by then."""
+        assert self._pipeline is not None
+        try:
+            outcomes = self._pipeline.wait(deadline)
+        except RecordingError as error:
+            self._give_up(error)
+            return
+        for outcome in outcomes:
+            config = self._configs.pop(outcome.point, None)
+            if config is None:  # dropped before
+                continue
+            if outcome.status == "ok":
+                self._paths[repr(config)] = outcome.details["path"]
+            if outcome.point in self._silent:
+                self._silent.remove(outcome.point)
+            else:
+                self._done.append((config, self._result(config, outcome)))
+
+    def _give_up(self, error: Exception) -> None:
+        self._why_not = str(error)
+        self.log.warning(f"Going on in Helion's own way: {error}")
+        self._close()
+        super().setup()
+
+    def _number(self) -> int:
+        self._submitted += 1
+        return self._submitted
 
     def drop(self) -> None:
         """Forget what is pending; what it was at is ended."""
         if self._pipeline is not None:
             self._pipeline.drop()
-        self._configs.clear()
+        self._forget()
 
-    def pause(self) -> None:
-        """End the engine: nothing disturbs the final readings."""
-        self._close()
+    def drop_queued(self) -> None:
+        """Forget what is pending, and end compiling: nothing disturbs what is read from now on."""
+        if self._pipeline is not None:
+            self._pipeline.end_compiling()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._configs.clear()
+        self._silent.clear()
+        self._here = None
 
     def benchmark(
         self,
@@ -215,19 +317,58 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 self.drop()
                 return
 
-    def _started(self) -> Pipeline:
-        device = _device_of(self.args)
-        data = self._folder / "arguments.pt"
-        save_arguments(data, self.args, self._baseline_output, self._baseline_post_args)
+    def _open_timing(self, *, kernel: Any, settings: Any, args: Any, **_: Any) -> None:
+        """Start the timing process, which makes ready while Helion computes what is right."""
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-", dir=_scratch(args))
+            self._folder = Path(self._closing.enter_context(folder))
+            template = self._timing_template()
+            self._pipeline = Pipeline(
+                [],
+                [self._timing_stage(kernel.kernel.name, _device_of(args))],
+                self._folder,
+                _limits(settings),
+                template,
+                spares=1,
+                deduplicate=True,
+                hopeless=HOPELESS,
+            )
+            self._closing.push(self._pipeline)
+        except OSError as error:  # no room on the disk, no more processes
+            self._why_not = f"{type(error).__name__}: {error}"
+            self._close()
+
+    def _timing_template(self) -> Template:
+        """The early copy of this process, or one that has to import first."""
+        early = early_template()
+        self._mark("no copy" if early is None else "copy")
+        if early is not None:
+            return early
+        return self._closing.enter_context(Template(PRELOAD, self._folder / "template.log"))
+
+    def _timing_stage(self, name: str, device: Any) -> Stage:
+        arguments = self._folder / "arguments.pt"
+        return ArgumentsTimingStage(name, arguments, f"cuda:{device.index or 0}", _environment())
+
+    def _compile_stage(self) -> Stage:
+        gpu = facts_of_device(_device_of(self.args))
+        return BoundCompileStage(self.kernel, self.args, self._folder, gpu)
+
+    def _start_compiling(self) -> None:
+        """Compiling processes: forks of this one, in which Helion has compiled once by now."""
+        assert self._pipeline is not None
+        stage = self._closing.enter_context(inherited(self._compile_stage()))
+        forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
+        self._pipeline.start_compiling([stage] * self.compilers, forked)
+
+    def _give_arguments(self) -> None:
+        """Hand the timing process what it waits for."""
         default = self.config_spec.default_config()
         reference = self.kernel.compile_config(default, allow_print=False)
-        kernel = inherited(
-            BoundCompileStage(self.kernel, self.args, self._folder, facts_of_device(device))
-        )
-        compile_stage = self._closing.enter_context(kernel)
-        timing = ArgumentsTimingStage(
-            name=self.kernel.kernel.name,
-            data=data,
+        TimingData(
+            arguments=self.args,
+            expected=self._baseline_output,
+            changed=self._baseline_post_args,
             right=CorrectResult(
                 absolute=self._effective_atol,
                 relative=self._effective_rtol,
@@ -236,36 +377,14 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 checked=self.settings.autotune_accuracy_check,
                 arguments_checked=os.getenv("CHECK_INPUT_ACCURACY", "1") == "1",
             ),
-            device=device.index or 0,
             modules=tuple(_collect_source_modules(sys.modules.get(reference.__module__))),
-            environment={
-                name: value for name, value in os.environ.items() if name.startswith("TRITON_")
-            },
-        )
-        compile_s = float(self.settings.autotune_compile_timeout)
-        if self.settings.autotune_budget_seconds is not None:
-            share_s = COMPILE_SHARE * self.settings.autotune_budget_seconds
-            compile_s = min(compile_s, max(share_s, FIRST_COMPILE_S))
-        limits = Limits(
-            compile_s=compile_s,
-            least_compile_s=LEAST_COMPILE_S,
-            timing_s=TIMING_S,
-        )
-        forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
-        pipeline = Pipeline(
-            [compile_stage] * self.compilers,
-            [timing],
-            self._folder,
-            limits,
-            forked,
-            timing_template=self._timing_template,
-            spares=1,
-            deduplicate=True,
-            hopeless=HOPELESS,
-        )
-        self._closing.push(pipeline)
+            environment=_environment(),
+        ).save(self._folder / "arguments.pt")
         self._default = default
-        return pipeline
+
+    def _subprocess_benchmark_enabled(self) -> bool:
+        """Helion's own second process, which imports for seconds, only where the engine is not."""
+        return bool(self._why_not) and bool(super()._subprocess_benchmark_enabled())
 
     def _measured_here(self, config: Any) -> BenchmarkResult:
         """Check and time a configuration in the user's process."""
@@ -277,9 +396,15 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         right = not self.settings.autotune_accuracy_check or self._validate_against_baseline(
             config, result, arguments
         )
-        time_ms = time_call(lambda: function(*arguments))["time_ms"] if right else math.inf
+        times = time_call(lambda: function(*arguments)) if right else {}
+        time_ms = times.get("time_ms", math.inf)
         status = "ok" if right else "accuracy_error"
-        self._note(config, status, time_ms, compile_s, None)
+        told = self.on_measured is not None  # code is generated for that alone
+        source = source_key(generate(self.kernel, config.config)) if told else None
+        seconds = perf_counter() - start - compile_s
+        outcome = Outcome(-1, "ok" if right else "incorrect", compile_s, seconds, times, {})
+        self._tell(config, replace(outcome, details={**times, "source": source}))
+        self._note(config, status, time_ms, compile_s, source)
         return BenchmarkResult(config, function, time_ms, status, compile_s)
 
     def _result(self, config: Any, outcome: Outcome) -> BenchmarkResult:
@@ -288,6 +413,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         if status == "ok" and "same_as" in outcome.details:
             status = "deduplicated"
         compile_s = None if status == "deduplicated" else outcome.compile_s
+        self._tell(config, outcome)
         self._note(config, status, time_ms, compile_s, outcome.details.get("source"))
         if status not in ("ok", "deduplicated"):
             message = outcome.details.get("message", "")
@@ -296,11 +422,42 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             config, CompiledLater(self.kernel, config), time_ms, status, compile_s
         )
 
+    def remembered(self, config: Any, known: Remembered) -> BenchmarkResult:
+        """What an earlier run has measured, as a result."""
+        status = _STATUSES.get(known.status, "error")
+        function = CompiledLater(self.kernel, config)
+        return BenchmarkResult(config, function, known.time_ms, status, known.compile_s)
+
+    def _tell(self, config: Any, outcome: Outcome) -> None:
+        if self.on_measured is None:
+            return
+        details = outcome.details
+        worked = outcome.status == "ok"
+        self.on_measured(
+            config,
+            {
+                "status": outcome.status,
+                "ms": details.get("time_ms") if worked else None,
+                "lo": details.get("low_ms") if worked else None,
+                "hi": details.get("high_ms") if worked else None,
+                "compile_s": round(outcome.compile_s, 3),
+                "bench_s": round(outcome.benchmark_s, 4),
+                "source": details.get("source"),
+                "message": details.get("message"),
+                "control": None,
+                "launches": details.get("launches"),
+            },
+        )
+
+    def _mark(self, step: str) -> None:
+        self.start_s.setdefault(step, round(monotonic() - self._began, 3))
+
     def _note(
         self, config: Any, status: str, time_ms: float, compile_s: float | None, source: str | None
     ) -> None:
         """In Helion's log and metrics, as its own provider does."""
         metrics = self._autotune_metrics
+        metrics.num_configs_tested += 1
         if status == "ok" and hasattr(metrics, "num_successful_candidate_measurements"):
             metrics.num_successful_candidate_measurements += 1
         elif status == "accuracy_error":
@@ -372,6 +529,18 @@ def _unsupported(kernel: Any, settings: Any, arguments: Sequence[Any]) -> str:
     if getattr(kernel.env, "backend_name", "triton") != "triton":
         return f"the backend is {kernel.env.backend_name}"
     return ""
+
+
+def _limits(settings: Any) -> Limits:
+    compile_s = float(settings.autotune_compile_timeout)
+    if settings.autotune_budget_seconds is not None:
+        share_s = COMPILE_SHARE * settings.autotune_budget_seconds
+        compile_s = min(compile_s, max(share_s, FIRST_COMPILE_S))
+    return Limits(compile_s=compile_s, least_compile_s=LEAST_COMPILE_S, timing_s=TIMING_S)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
 
 
 def _device_of(arguments: Any) -> Any:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from llamea_gpu.errors import SearcherError
@@ -64,6 +66,7 @@ def autotuner(
     evaluations: int | None = None,
     seconds: float | None = None,
     engine: EngineName = "pipelined",
+    journal: str | Path | None = None,
     **hyperparameters: Hyperparameter,
 ) -> Callable[..., Any]:
     """An ``autotuner_fn`` for ``@helion.kernel`` that tunes with the searcher of ``spec``.
@@ -78,21 +81,26 @@ def autotuner(
         engine: ``pipelined`` compiles and times side by side, in processes of their own, and makes
             a sleeping copy of this process now (`llamea_gpu.engine.early`); ``framework``
             measures batches in Helion's own way.
+        journal: a file in which each measurement of the engine is kept as it comes. A search that
+            begins with the file of one that was killed goes on where that one was. It is of one
+            kernel on one set of arguments.
         hyperparameters: of the optimizer, or settings of the spec.
 
     Raises:
         SearcherError: the optimizer is not there or does not load, a hyperparameter does not
-            exist or has another type, Helion is missing or too old.
+            exist or has another type, Helion is missing or too old, a journal of another engine.
         ValueError: a budget is not positive and finite.
     """
-    search = search_class(_load(spec, hyperparameters), engine)
+    search = search_class(_load(spec, hyperparameters), engine, journal)
     from llamea_gpu.live.helion.runtime import helion_autotuner
 
     return helion_autotuner(search, evaluations=evaluations, seconds=seconds)
 
 
 def search_class(
-    searcher: ProgramSearcher | LiveSearcher, engine: EngineName = "pipelined"
+    searcher: ProgramSearcher | LiveSearcher,
+    engine: EngineName = "pipelined",
+    journal: str | Path | None = None,
 ) -> type[HelionSearch]:
     """The searcher as a subclass of Helion's ``PopulationBasedSearch``.
 
@@ -102,28 +110,37 @@ def search_class(
     found = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
     found.make()  # now, rather than when a kernel is tuned
     require_helion()
-    from llamea_gpu.live.helion.pipelined import make_evaluate
     from llamea_gpu.live.helion.runtime import helion_search
 
+    base = search_base(engine, journal)
+    from llamea_gpu.live.helion.journal import JournalRequest
+    from llamea_gpu.live.helion.pipelined import make_evaluate
+
+    request = None if journal is None else JournalRequest(Path(journal), found.name)
     return helion_search(
         found.class_name,
         found.make,
         dict(found.hyperparameters),
         found.fingerprint,
-        make_evaluate,
-        search_base(engine),
+        partial(make_evaluate, journal=request),
+        base,
     )
 
 
-def search_base(engine: EngineName) -> type[HelionSearch]:
+def search_base(engine: EngineName, journal: str | Path | None = None) -> type[HelionSearch]:
     """The search that measures by this engine; prepares this process for it.
 
     Raises:
-        SearcherError: there is no such engine.
+        SearcherError: there is no such engine, or it keeps no journal.
     """
     from llamea_gpu.live.helion.runtime import HelionSearch
 
     if engine == "framework":
+        if journal is not None:
+            raise SearcherError(
+                f"a journal is kept by the engine 'pipelined' alone, but got {journal} and "
+                f"'framework': leave one of them out"
+            )
         return HelionSearch
     if engine != "pipelined":
         raise SearcherError(f"the engine must be 'pipelined' or 'framework', but got {engine!r}")

@@ -68,8 +68,19 @@ class HelionEvaluate(QueuedEvaluate):
         self.costs: dict[tuple[int, ...], float] = {}
         self.statuses: dict[tuple[int, ...], str] = {}  # Helion's words for what failed
         self.fault: BaseException | None = None
+        # Of a search that goes on: seconds of its earlier parts, and when each was known.
+        self.used_s = 0.0
+        self.known_before: dict[tuple[int, ...], float] = {}
         self._leaders: dict[tuple[int, ...], Any] = {}
         self._batches = self._idle_asks = 0
+
+    def begin(self, starts: Sequence[tuple[int, ...]]) -> None:
+        """Measure what every search begins with.
+
+        Raises:
+            BudgetExhausted: there is room for some of them only.
+        """
+        self(starts)
 
     @property
     def spent(self) -> float:
@@ -268,13 +279,17 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
 
     def share_of_budget(self, visits: int) -> float:
         """Share of the evaluations or of the seconds that is used, whichever is more."""
-        shares = [0.0 if self.evaluations is None else visits / self.evaluations]
+        return max(0.0 if self.evaluations is None else visits / self.evaluations, self.time_share)
+
+    @property
+    def time_share(self) -> float:
+        """Share of the seconds that is used, but for those kept to read the best again."""
         budget = self.settings.autotune_budget_seconds
-        if budget is not None and self._autotune_budget_start is not None:
-            kept = getattr(self, "_budget_reserve_seconds", float)()  # for the final selection
-            elapsed = time.perf_counter() - self._autotune_budget_start
-            shares.append(elapsed / max(budget - kept, 1e-9))
-        return max(shares)
+        if budget is None or self._autotune_budget_start is None:
+            return 0.0
+        kept = getattr(self, "_budget_reserve_seconds", float)()
+        elapsed = time.perf_counter() - self._autotune_budget_start
+        return float(elapsed / max(budget - kept, 1e-9))
 
     def benchmark_new(self, members: list[Any], batch: int) -> None:
         """Benchmark members that have no time yet; it may be that none of them works.
@@ -315,9 +330,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         )
         try:
             self._run(evaluate, space, rng)
-            self._end_measuring()
-            # Side by side, as Helion verifies nothing in some versions, nor when the time is up.
-            self.rebenchmark(self.population, desc="Verifying the best")
+            self._read_finalists()
             return self._finalize()
         except KeyboardInterrupt:
             if not self.population:
@@ -328,19 +341,18 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             self._search_policy_cacheable = False  # 1.5: do not keep it as if it were the best
             return self.best.config
 
-    def _end_measuring(self) -> None:
-        """Called once the optimizer has ended, before the best are read again."""
+    def _read_finalists(self) -> None:
+        """Side by side, as Helion verifies nothing in some versions, nor when the time is up."""
+        self.rebenchmark(self.population, desc="Verifying the best")
 
     def _run(self, evaluate: HelionEvaluate, space: HelionSpace, rng: Any) -> None:
         state = np.random.get_state()  # noqa: NPY002 - for code that uses the global generator
         np.random.seed(self.settings.autotune_random_seed % 2**32)  # noqa: NPY002
         # Threads that wait for one another burn time, and their number changes the last digits.
         self._one_thread = threadpool_limits(1, user_api="blas")
-        given = 0
         try:
             if space.starts:  # first, so that `sample` and `pool` draw around the best of them
-                evaluate(space.starts)
-                given = len(evaluate.costs)
+                evaluate.begin(space.starts)
             if space.names:
                 self.optimizer(evaluate, space, rng)
         except BudgetExhausted:
@@ -348,7 +360,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         except Stalled as stalled:
             self.log(f"{type(self).__name__} ends before its budget: {stalled}")
         except Exception:
-            if evaluate.fault is not None or len(evaluate.costs) == given:
+            if evaluate.fault is not None or len(evaluate.costs) <= len(space.starts):
                 raise
             self.log.warning(
                 f"{type(self).__name__} failed; going on with the best so far", exc_info=True

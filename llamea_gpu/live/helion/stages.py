@@ -12,12 +12,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
-from llamea_gpu.engine.worker import Channel
+from llamea_gpu.engine.worker import Channel, Result
 from llamea_gpu.frameworks.helion.stages import COMPILING_NICE, Compiler
 from llamea_gpu.frameworks.helion.static import GpuFacts, pretend_gpu
 from llamea_gpu.frameworks.helion.timing import Bench, tensors
+
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -66,77 +69,122 @@ class CorrectResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentsTimingStage:
-    """Check and time compiled configurations on copies of the user's arguments.
+class TimingData:
+    """What a timing process is given of the user's process, as one file.
 
     Attributes:
-        name: of the function that generated code defines.
-        data: a file of :func:`save_arguments`.
+        arguments: of the kernel; expected: its right result.
+        changed: the arguments after a right call; None where it changes none.
         right: how results are compared.
-        device: index of the GPU, as CUDA counts them.
         modules: names and files of modules that generated code imports and a fresh process may not
             find.
         environment: variables of the user's process that compilers read.
     """
 
+    arguments: Any
+    expected: Any
+    changed: Any
+    right: CorrectResult
+    modules: tuple[tuple[str, str], ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all.
+
+        Raises:
+            Exception: what pickling raises for an argument that it cannot take.
+        """
+        import torch
+
+        draft = path.with_suffix(".draft")
+        torch.save(self, draft)
+        draft.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsTimingStage:
+    """Check and time compiled configurations on copies of the user's arguments.
+
+    It may be started before these are there: it makes CUDA ready meanwhile. Its facts have
+    ``opened_s``: seconds by step.
+
+    Attributes:
+        name: of the function that generated code defines.
+        data: a file of :class:`TimingData`, or one to come.
+        device: as PyTorch calls it, "cuda:0".
+        environment: variables of the user's process that CUDA and compilers read.
+    """
+
     name: str
     data: Path
-    right: CorrectResult
-    device: int
-    modules: tuple[tuple[str, str], ...] = ()
+    device: str
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
+        steps = _Steps()
         os.environ.update(self.environment)
         import torch
+        import triton
+        from helion.autotuner import accuracy  # noqa: F401 - for `_difference`
         from helion.autotuner.precompile_future import _register_source_module
 
-        for name, file in self.modules:
-            _register_source_module(name, file)
+        steps.end("imports")
         torch.cuda.set_device(self.device)
+        torch.ones(1, device=self.device).add_(1)
+        triton.runtime.driver.active.get_empty_cache_for_benchmark()
+        torch.cuda.synchronize()
+        steps.end("cuda")
+        while not self.data.exists():  # this process ends with its owner
+            sleep(_POLL_S)
+        steps.end("waiting")
         # Written by the owner of this process into a folder that is its own.
-        data = torch.load(self.data, map_location=f"cuda:{self.device}", weights_only=False)
+        data: TimingData = torch.load(self.data, map_location=self.device, weights_only=False)
+        os.environ.update(data.environment)
+        for name, file in data.modules:
+            _register_source_module(name, file)
         bench = Bench(
             self.name,
-            lambda: _copied(data["arguments"], self.right.changed),
-            tensors(data["expected"]),
-            lambda result, arguments: self._difference(result, arguments, data),
+            lambda: _copied(data.arguments, data.right.changed),
+            tensors(data.expected),
+            lambda result, arguments: _difference(result, arguments, data),
         )
         torch.cuda.synchronize()
-        channel.serve({}, bench.timed)
+        steps.end("arguments")
 
-    def _difference(self, result: Any, arguments: Sequence[Any], data: Mapping[str, Any]) -> str:
-        from helion.autotuner.accuracy import assert_close
+        def handle(task: Mapping[str, Any]) -> Result:
+            return bench.compared(task) if "paths" in task else bench.timed(task)
 
-        right = self.right
-        pairs = [(result, data["expected"])] if right.checked else []
-        if right.checked and right.changed and right.arguments_checked:
-            pairs.append((arguments, data["changed"]))
-        options = {"scale_atol_by_expected_rms": True} if right.scaled else {}
-        try:
-            for found, expected in pairs:
-                assert_close(found, expected, atol=right.absolute, rtol=right.relative, **options)
-        except AssertionError as error:
-            return " ".join(str(error).split())[:300] or "differs from the baseline"
-        return ""
+        channel.serve({"opened_s": steps.seconds}, handle)
 
 
-def save_arguments(file: Path, arguments: Any, expected: Any, changed: Any) -> None:
-    """Write what :class:`ArgumentsTimingStage` reads.
+class _Steps:
+    """Seconds between one call of `end` and the next, by name."""
 
-    Args:
-        file: where.
-        arguments: of the kernel.
-        expected: its right result.
-        changed: the arguments after a right call; None where it changes none.
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = monotonic()
 
-    Raises:
-        Exception: what pickling raises for an argument that it cannot take.
-    """
-    import torch
+    def end(self, name: str) -> None:
+        now = monotonic()
+        self.seconds[name] = round(now - self._since, 3)
+        self._since = now
 
-    torch.save({"arguments": arguments, "expected": expected, "changed": changed}, file)
+
+def _difference(result: Any, arguments: Sequence[Any], data: TimingData) -> str:
+    from helion.autotuner.accuracy import assert_close
+
+    right = data.right
+    pairs = [(result, data.expected)] if right.checked else []
+    if right.checked and right.changed and right.arguments_checked:
+        pairs.append((arguments, data.changed))
+    options = {"scale_atol_by_expected_rms": True} if right.scaled else {}
+    try:
+        for found, expected in pairs:
+            assert_close(found, expected, atol=right.absolute, rtol=right.relative, **options)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:300] or "differs from the baseline"
+    return ""
 
 
 def _copied(arguments: Any, places: Sequence[int]) -> Any:

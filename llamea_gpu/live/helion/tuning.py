@@ -14,6 +14,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import load_case
 from llamea_gpu.live.helion.facts import HelionFramework, kernel_info, untuned
+from llamea_gpu.live.helion.journal import JournalRequest
 from llamea_gpu.live.helion.pipelined import make_evaluate
 from llamea_gpu.live.helion.registration import search_base
-from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
+from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch, helion_search
 from llamea_gpu.live.result import (
     Measured,
     TuneProgress,
@@ -49,9 +51,11 @@ def tune_helion_script(
 
     Raises:
         SearcherError: there is no such GPU or searcher, or nothing works.
-        RecordingError: the script does not load, or a recorder measures on the GPU.
+        RecordingError: the script does not load, a recorder measures on the GPU, or the journal
+            is of something else, is damaged, or is in use.
     """
-    search_base(settings.engine)  # prepares this process before anything asks for a GPU
+    # It prepares this process before anything asks for a GPU.
+    search_base(settings.engine, settings.journal)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not settings.device < count:
         raise SearcherError(
@@ -63,6 +67,7 @@ def tune_helion_script(
         with torch.device("cuda", settings.device):
             case = load_case(path, settings.shape)
         bound = case.kernel.bind(case.arguments)
+        settings = replace(settings, shape=case.shape or None)
         return tune_bound(bound, case.arguments, searcher, settings, progress)
 
 
@@ -77,17 +82,27 @@ def tune_bound(
 
     Raises:
         SearcherError: no such searcher, or nothing works.
+        RecordingError: the journal is of something else, is damaged, or is in use.
     """
     watch = Watch(progress)
+
+    def note(evaluate: HelionEvaluate) -> None:
+        watch.before_s = evaluate.used_s
+        watch.note(list(evaluate.costs.values()))
+
     found = load_searcher(searcher, HelionFramework(), {})
+    base = search_base(settings.engine, settings.journal)
+    journal = None
+    if settings.journal is not None:
+        journal = JournalRequest(settings.journal, found.name, settings.shape or "")
     with _settings(bound.settings, settings):
         search = helion_search(
             found.class_name,
             found.make,
             dict(found.hyperparameters),
             found.fingerprint,
-            partial(make_evaluate, on_batch=lambda e: watch.note(list(e.costs.values()))),
-            search_base(settings.engine),
+            partial(make_evaluate, on_batch=note, journal=journal),
+            base,
         )(bound, arguments, evaluations=settings.evaluations, seconds=settings.seconds)
         try:
             with contextlib.redirect_stdout(sys.stderr):
@@ -110,7 +125,7 @@ def _result(
         each = Measured(
             configuration=dict(space.config(config).config),
             time_ms=last_ms.get(config, cost_ms),
-            elapsed_s=watch.known_at(number),
+            elapsed_s=evaluate.known_before.get(config, watch.known_at(number)),
         )
         measured.append(each)
         best = each if config == final else best
@@ -129,6 +144,7 @@ def _result(
         elapsed_s=watch.elapsed_s,
         code=search.kernel.format_kernel_decorator(chosen, search.settings),
         trouble=trouble_of(search.optimizer),
+        start_s=getattr(search.benchmark_provider, "start_s", {}),
     )
 
 

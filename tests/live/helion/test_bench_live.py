@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "bench_live.py"
-ARMS = ["pipelined=mine", "helion=helion:LFBOTreeSearch", "pipelined=helion:LFBOTreeSearch"]
+ARMS = ["pipelined=mine", "framework=helion:LFBOTreeSearch", "pipelined=helion:LFBOTreeSearch"]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_everything_is_run_once_and_kept_in_four_files(
 
 def test_what_is_there_is_not_run_again(script: ModuleType, tmp_path: Path) -> None:
     first, second, third = Children(), Children(), Children()
-    first.fail = ["helion=helion:LFBOTreeSearch"]
+    first.fail = ["framework=helion:LFBOTreeSearch"]
     run_bench(script, given(tmp_path), first)
     with (tmp_path / "runs.jsonl").open("a") as file:
         file.write('{"kernel": "rope", "arm')  # killed while it wrote
@@ -152,7 +152,7 @@ def test_the_summary_is_of_head_to_head_times_and_curves(
     assert "5 s 2.053 / 2.053" in mine  # its tenth configuration
     assert "10 s 1.000 / 1.000" in mine
     assert lines[-1] == (
-        "rate of pipelined=helion:LFBOTreeSearch to helion=helion:LFBOTreeSearch: 4.00 "
+        "rate of pipelined=helion:LFBOTreeSearch to framework=helion:LFBOTreeSearch: 4.00 "
         "(rope 4.00, matmul 4.00)"
     )
     said = subprocess.run(

@@ -14,7 +14,7 @@ from support.helion_live import FormulaProvider, bound_kernel, formula_ms, run_s
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.helion.pipelined import PipelinedEvaluate
-from llamea_gpu.live.helion.registration import search_base
+from llamea_gpu.live.helion.registration import autotuner, search_base
 from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 from llamea_gpu.programs import make
 from llamea_gpu.searchers.registry import resolve_program
@@ -116,3 +116,8 @@ def test_an_engine_must_be_one_of_two() -> None:
     assert issubclass(search_base("pipelined"), HelionSearch)
     with pytest.raises(SearcherError, match=r"must be 'pipelined' or 'framework', but got 'ray'"):
         search_base("ray")  # type: ignore[arg-type]
+
+
+def test_a_journal_is_the_engines() -> None:
+    with pytest.raises(SearcherError, match=r"engine 'pipelined' alone, but got a\.jsonl"):
+        autotuner("iterated_local_search", engine="framework", journal="a.jsonl")

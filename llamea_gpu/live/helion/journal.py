@@ -1,0 +1,179 @@
+"""The journal of a live tuning on the engine: what was measured is not measured again.
+
+JSON lines. The first says of what kernel, arguments, space and machine the journal is; each further
+one is a configuration: ``c`` (value indices of the `HelionSpace`), ``how`` (what asked for it),
+``status`` (of recordings), ``ms`` with its quartiles ``lo`` and ``hi``, ``compile_s``, ``bench_s``,
+``source`` (hash of the generated code), ``at`` (seconds from the search's beginning until it was
+known), ``message``, ``control``. With many searches it is the raw form of a cloud.
+
+What it does not hold: readings that Helion's own way has made, and those of finalists.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from llamea_gpu.engine.journal import Journal, open_journal
+from llamea_gpu.errors import RecordingError
+from llamea_gpu.frameworks.helion.space import HelionSpace
+from llamea_gpu.frameworks.helion.static import facts_of_device
+from llamea_gpu.live.helion.facts import kernel_info
+from llamea_gpu.live.helion.runtime import HelionSearch
+from llamea_gpu.spaces.quoting import quoted
+from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS, STATUSES
+
+Config = tuple[int, ...]
+_MESSAGE = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One configuration of a journal: ``time_ms`` is inf where it failed."""
+
+    status: str
+    time_ms: float
+    compile_s: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRequest:
+    """A journal that a search is to keep.
+
+    Attributes:
+        path: of the file.
+        how: what asks for configurations, the searcher's spec.
+        shape: a kernel script's word for its arguments, if there is one.
+    """
+
+    path: Path
+    how: str
+    shape: str = ""
+
+    def opened(self, search: HelionSearch, space: HelionSpace, compilers: int) -> TuningJournal:
+        """Open or begin it.
+
+        Raises:
+            RecordingError: it is of something else, is damaged, in use, or cannot be written.
+        """
+        closing = ExitStack()
+        try:
+            header = _header(search, space, compilers, self.shape)
+            journal = closing.enter_context(open_journal(self.path, header))
+            return TuningJournal(journal, space, self, closing)
+        except OSError as error:
+            raise RecordingError(
+                f"a journal must be a file that can be written, but {self.path}: {error}"
+            ) from error
+        except BaseException:
+            closing.close()
+            raise
+
+
+class TuningJournal:
+    """An open journal.
+
+    Attributes:
+        known: what earlier runs have measured, in their order.
+        used_s: seconds that they had come to.
+    """
+
+    def __init__(
+        self, journal: Journal, space: HelionSpace, request: JournalRequest, closing: ExitStack
+    ) -> None:
+        self._journal, self._closing = journal, closing
+        self._how, self._starts = request.how, set(space.starts)
+        self.known: dict[Config, Remembered] = {}
+        self.used_s = 0.0
+        for number, entry in enumerate(journal.entries, start=2):
+            if "c" not in entry:
+                continue
+            config, remembered = _read(entry, space, f"line {number} of {request.path}")
+            self.known[config] = remembered
+            self.used_s = max(self.used_s, remembered.at_s)
+
+    def append(self, config: Config, at_s: float, measured: Mapping[str, Any]) -> None:
+        """Write one configuration.
+
+        Raises:
+            OSError: there is no room, or the disk fails.
+        """
+        how = "start" if config in self._starts else self._how
+        entry = {"c": list(config), "how": how, **measured, "at": round(at_s, 3)}
+        if entry.get("message"):
+            entry["message"] = str(entry["message"])[:_MESSAGE]
+        self._journal.append(entry)
+
+    def close(self) -> None:
+        """Have it on disk, and let others open it."""
+        self._closing.close()
+
+
+def _header(search: HelionSearch, space: HelionSpace, compilers: int, shape: str) -> dict[str, Any]:
+    bound = search.kernel
+    info = kernel_info(search)
+    gpu = facts_of_device(bound.env.device)
+    header = {
+        "kernel": info.kernel,
+        "script": Path(bound.kernel.fn.__code__.co_filename).stem,
+        "shape": shape,
+        "arguments": info.arguments,
+        "device": info.device,
+        "framework": info.framework,
+        "kernel_source": info.kernel_source,
+        "compilers": compilers,
+        "names": space.names,
+        "values": space.values,
+        "ordinal": space.ordinal,
+        "default": dict(bound.config_spec.default_config().config),
+        "starts": space.starts,
+        "facts": {
+            "device": info.device,
+            "capability": f"{gpu.capability[0]}.{gpu.capability[1]}",
+            "multiprocessors": gpu.multiprocessors,
+            "cuda": torch.version.cuda or "",
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "helion": importlib.metadata.version("helion"),
+        },
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(header, default=str))
+    return plain
+
+
+def _read(entry: Mapping[str, Any], space: HelionSpace, where: str) -> tuple[Config, Remembered]:
+    """One line, checked.
+
+    Raises:
+        RecordingError: it is none that :meth:`TuningJournal.append` would write.
+    """
+    given, status = entry["c"], entry.get("status")
+    config = space.canonical(given) if isinstance(given, Sequence) else None
+    time_ms: Any = entry.get("ms") if status == "ok" else math.inf
+    compile_s, at_s = entry.get("compile_s", 0.0), entry.get("at", 0.0)
+    if (
+        config is None
+        or status not in STATUSES
+        or not (time_ms == math.inf or _is_number(time_ms, LEAST_TIME_MS, MOST_TIME_MS))
+        or not _is_number(compile_s, 0.0, MOST_S)
+        or not _is_number(at_s, 0.0, MOST_S)
+    ):
+        raise RecordingError(
+            f"a journal must hold configurations of its space with status, times and seconds, but "
+            f"{where} is {quoted(dict(entry))}: remove the line, or the file to begin anew"
+        )
+    return config, Remembered(status, float(time_ms), float(compile_s), float(at_s))
+
+
+def _is_number(value: Any, least: float, most: float) -> bool:
+    return type(value) in (int, float) and least <= value <= most

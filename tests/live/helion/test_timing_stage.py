@@ -1,0 +1,101 @@
+"""The process that times a live kernel, on a CPU: what it is given, and its checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("helion")
+
+import torch
+import triton
+from support.recorder_stages import served
+
+from llamea_gpu.frameworks.helion import timing
+from llamea_gpu.live.helion.stages import ArgumentsTimingStage, CorrectResult, TimingData
+
+RIGHT = CorrectResult(1e-2, 1e-2, scaled=False)
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = SimpleNamespace(get_empty_cache_for_benchmark=lambda: None)
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(timing, "time_call", lambda call, **_: {"time_ms": called(call)})
+    monkeypatch.setattr(timing, "time_window", lambda call, seconds: called(call))
+
+
+def called(call: Any) -> float:
+    """A "kernel" takes as many milliseconds as the first element of its result."""
+    return float(call()[0])
+
+
+def run(
+    folder: Path, data: TimingData, codes: dict[str, str], *tasks: dict[str, Any]
+) -> tuple[Any, Any]:
+    for name, body in codes.items():
+        (folder / f"{name}.py").write_text(f"def double(x):\n    {body}\n")
+    data.save(folder / "arguments.pt")
+    stage = ArgumentsTimingStage("double", folder / "arguments.pt", "cpu", {"TRITON_X": "1"})
+    return served(stage, tasks)
+
+
+def test_right_ones_are_timed_and_wrong_ones_are_not(tmp_path: Path) -> None:
+    x = torch.arange(1.0, 5.0)
+    codes = {"right": "return 2 * x", "wrong": "return 3 * x", "raises": "raise ValueError('no')"}
+    tasks = [{"path": str(tmp_path / f"{name}.py")} for name in codes]
+    facts, found = run(tmp_path, TimingData((x,), 2 * x, None, RIGHT), codes, *tasks)
+    assert [each["status"] for each in found] == ["ok", "incorrect", "runtime_error"]
+    assert found[0]["time_ms"] == 2.0
+    assert "no" in found[2]["message"]
+    assert list(facts["opened_s"]) == ["imports", "cuda", "waiting", "arguments"]
+
+
+def test_what_a_kernel_changes_is_given_anew_and_compared(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    right = CorrectResult(1e-2, 1e-2, scaled=False, changed=(0,))
+    data = TimingData((x,), 2 * x, (2 * x,), right)
+    codes = {
+        "right": "return x.mul_(2)",
+        "left_alone": "return 2 * x",
+    }
+    tasks = [{"path": str(tmp_path / f"{name}.py")} for name in ("right", "right", "left_alone")]
+    _, found = run(tmp_path, data, codes, *tasks)
+    assert [each["status"] for each in found] == ["ok", "ok", "incorrect"]
+
+
+def test_finalists_are_read_side_by_side(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    codes = {"a": "return 1.5 * x", "b": "return 1.2 * x"}
+    paths = [str(tmp_path / f"{name}.py") for name in codes]
+    task = {"paths": paths, "seconds": 0.01}
+    _, (found,) = run(tmp_path, TimingData((x,), x, None, RIGHT), codes, task)
+    assert found["status"] == "ok"
+    assert [standing[0] for standing in found["standings"]] == pytest.approx([1.5, 1.2])
+    assert [len(standing) for standing in found["standings"]] == [4, 4]
+
+
+def test_a_finalist_that_does_not_load_is_said(tmp_path: Path) -> None:
+    task = {"paths": [str(tmp_path / "nothing.py")], "seconds": 0.01}
+    x = torch.ones(3)
+    _, (found,) = run(tmp_path, TimingData((x,), x, None, RIGHT), {}, task)
+    assert found["status"] == "runtime_error"
+    assert not found["broken"]
+
+
+def test_arguments_are_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(data: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", cut)
+    with pytest.raises(OSError, match="No space"):
+        TimingData((), None, None, RIGHT).save(tmp_path / "arguments.pt")
+    assert not (tmp_path / "arguments.pt").exists()
