@@ -11,6 +11,7 @@ for with ``isinstance``, or with the functions at the end of this module:
     `ExplainsFailures` evaluate  of a recording; of a live kernel of Helion or Kernel Tuner
     `SimulatesTime`    evaluate  of a recording
     `ReportsTrouble`   optimizer ``llm:``, hybrids, and whatever tunes a live kernel
+    `MeasuresStarts`   optimizer ``helion:``
     ================== ========= ===================================================================
 
 What it does not do: enforce it. The sandbox hands out the objects, admission reads the source.
@@ -185,12 +186,14 @@ class KernelFacts:
         default: the valid configuration that the kernel ships with.
         device: what the GPU says of itself.
         notes: further facts, one line each.
+        bound: the framework's own objects of a whole space, for its own searches.
     """
 
     info: RecordingInfo | None = None
     default: Configuration | None = None
     device: DeviceFacts | None = None
     notes: tuple[str, ...] = ()
+    bound: object = None
 
 
 @runtime_checkable
@@ -238,6 +241,16 @@ class ReportsTrouble(Protocol):
     @property
     def trouble(self) -> str | None:
         """What the last run went on in spite of; None or empty for nothing."""
+
+
+@runtime_checkable
+class MeasuresStarts(Protocol):
+    """An optimizer that measures a whole kernel's default and seeds by itself, as it does live.
+
+    For every other one they are measured before it begins.
+    """
+
+    measures_starts: bool
 
 
 def facts_of(space: Space) -> KernelFacts:

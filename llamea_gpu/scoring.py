@@ -1,5 +1,8 @@
 """Scores traces: the aggregate performance P of the published methodology, without randomness.
 
+Of modelled whole spaces, where random search is no yardstick, the score is that of
+`llamea_gpu.area`, with the same bootstrap over runs; what follows is about P.
+
 What it does: pools the runs of a searcher on one task into a best-so-far curve, compares it with
 random search and the optimum (`score_space`), averages over spaces (`aggregate`), and reads traces
 that other programs wrote (`read_traces_csv`). 1 is the optimum at once, 0 is random search.
@@ -38,16 +41,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.area import losses, scores
 from llamea_gpu.curves import Pool, Run, pool_runs
 from llamea_gpu.errors import TaskError
 from llamea_gpu.files import read_text
+from llamea_gpu.modelled import AnyTask, WholeTask
 from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS
 from llamea_gpu.statistics import bootstrap_counts, bootstrap_standard_error
 from llamea_gpu.tasks import Task, Trace
@@ -128,24 +133,24 @@ class Score:
 
 
 def score_space(
-    task: Task, traces: Sequence[Trace | ExternalTrace], bootstrap: int = 200
+    task: AnyTask, traces: Sequence[Trace | ExternalTrace], bootstrap: int = 200
 ) -> SpaceScore:
-    """Scores the runs of one searcher on one task.
+    """Scores the runs of one searcher on one task: P, or on a whole space the score of `area`.
 
     ``bootstrap`` is the number of resamples of runs behind the standard error.
 
     Raises:
-        TaskError: no trace, or an external cost far below the optimum.
+        TaskError: no trace, an external cost far below the optimum, or a whole space without its
+            yardstick.
     """
     if not traces:
         raise TaskError(f"{task.name}: a score needs at least 1 trace, but got none")
-    pool = _pool(task, traces)
-    curve = _performance(task, pool.ranks(task.axis_s, np.ones(len(traces), dtype=np.int64)))
+    curves = _curves(task, traces)
+    curve = curves(np.ones((1, len(traces)), dtype=np.int64))[0]
     error = None
     if len(traces) > 1 and bootstrap > 1:
         counts = bootstrap_counts(len(traces), bootstrap)
-        ranks = np.array([pool.ranks(task.axis_s, count) for count in counts])
-        error = bootstrap_standard_error(_performance(task, ranks).mean(axis=1))
+        error = bootstrap_standard_error(curves(counts).mean(axis=1))
     regrets = [regret(trace.cost_ms, task.optimum_ms, task.median_ms) for trace in traces]
     return SpaceScore(
         space=task.name,
@@ -163,15 +168,14 @@ def score_space(
 
 
 def resampled_curves(
-    task: Task, traces: Sequence[Trace | ExternalTrace], counts: NDArray[np.int64]
+    task: AnyTask, traces: Sequence[Trace | ExternalTrace], counts: NDArray[np.int64]
 ) -> FloatArray:
     """P_t of resamples: each row of ``counts`` (n, runs) says how often every run is taken.
 
     (n, 1000). The regression is fitted anew each time, to at most `_RESAMPLED_TIMES` points in
     time: beyond that many, neighbouring ones are merged.
     """
-    pool = _pool(task, traces).merged(_RESAMPLED_TIMES)
-    return _performance(task, np.array([pool.ranks(task.axis_s, count) for count in counts]))
+    return _curves(task, traces, _RESAMPLED_TIMES)(counts)
 
 
 def aggregate(scores: Sequence[SpaceScore]) -> Score:
@@ -195,13 +199,31 @@ def aggregate(scores: Sequence[SpaceScore]) -> Score:
     )
 
 
-def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> Pool:
-    runs = []
+def _curves(
+    task: AnyTask, traces: Sequence[Trace | ExternalTrace], times: int | None = None
+) -> Callable[[NDArray[np.int64]], FloatArray]:
+    """From how often every run is taken (n, runs) to scores along the axis (n, 1000)."""
     for trace in traces:
         if isinstance(trace, ExternalTrace):
             _check_costs(task, trace)
-        runs.append(Run(trace.elapsed_s, trace.cost_ms, isinstance(trace, ExternalTrace)))
-    return pool_runs(task, runs)
+    if isinstance(task, WholeTask):
+        yardstick = task.required_yardstick()
+        lost = losses(traces, task.axis_s, yardstick.best_ms, yardstick.default_ms)
+        return lambda counts: scores(counts @ lost / len(traces), yardstick)
+    pool = _pool(task, traces)
+    if times is not None:
+        pool = pool.merged(times)
+    recorded = task
+    return lambda counts: _performance(
+        recorded, np.array([pool.ranks(recorded.axis_s, count) for count in counts])
+    )
+
+
+def _pool(task: Task, traces: Sequence[Trace | ExternalTrace]) -> Pool:
+    return pool_runs(
+        task,
+        [Run(t.elapsed_s, t.cost_ms, isinstance(t, ExternalTrace)) for t in traces],
+    )
 
 
 def _performance(task: Task, ranks: FloatArray) -> FloatArray:
@@ -211,7 +233,7 @@ def _performance(task: Task, ranks: FloatArray) -> FloatArray:
     return performance if task.clock.serial else np.maximum(performance, BATCH_FLOOR)
 
 
-def _check_costs(task: Task, trace: ExternalTrace) -> None:
+def _check_costs(task: AnyTask, trace: ExternalTrace) -> None:
     best_ms = float(np.min(trace.cost_ms, initial=math.inf))
     if best_ms < 0.5 * task.optimum_ms:
         raise TaskError(
@@ -226,7 +248,7 @@ def _failure_share(traces: Sequence[Trace | ExternalTrace]) -> float:
     return failures / evaluations if evaluations else 0.0
 
 
-def _last_improvement(task: Task, trace: Trace | ExternalTrace) -> float:
+def _last_improvement(task: AnyTask, trace: Trace | ExternalTrace) -> float:
     if not np.isfinite(trace.cost_ms).any():
         return 0.0
     return min(1.0, float(trace.elapsed_s[np.argmin(trace.cost_ms)]) / task.budget_s)

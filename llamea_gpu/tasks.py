@@ -1,8 +1,9 @@
 """Turns a recording into a tuning task, and a sequence of visits into a trace.
 
 What it does: the budget, time axis and random-search baseline of the published
-methodology; the `Evaluator`, which answers a searcher from the recording and owns costs, memory,
-budget and clock; the paired seeds of repeats.
+methodology; the `Evaluator`, which answers a searcher from the recording (or from any other
+`CostSource`: see `llamea_gpu.modelled`) and owns costs, memory, budget and clock; the paired seeds
+of repeats.
 
 What it does not do: keep time (`llamea_gpu.clocks`, whose names it passes on), say how long a task
 lasts and what chance reaches (`llamea_gpu.baseline`), run a searcher (`llamea_gpu.sandbox`), or
@@ -15,7 +16,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from llamea_gpu.baseline import (
 )
 from llamea_gpu.clocks import (
     Clock,
+    Measurement,
     ParallelClock,
     PipelinedClock,
     SequentialClock,
@@ -46,9 +48,11 @@ __all__ = [
     "MAX_PENDING",
     "OUTCOMES",
     "Clock",
+    "CostSource",
     "Evaluator",
     "ParallelClock",
     "PipelinedClock",
+    "RecordedCosts",
     "SequentialClock",
     "Task",
     "Trace",
@@ -78,6 +82,21 @@ def run_seed(seed: int, space: str, repeat: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
+class TimedTask(Protocol):
+    """What an `Evaluator` needs of a task."""
+
+    @property
+    def clock(self) -> Clock:
+        """How measurements take time."""
+
+    @property
+    def budget_s(self) -> float:
+        """When it ends."""
+
+    def costs(self) -> CostSource:
+        """What it answers from."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """A recording, a clock, and all that the score needs of both. Build it with `Task.build`.
@@ -104,6 +123,10 @@ class Task:
         """The recording's name."""
         name: str = self.recording.info.name
         return name
+
+    def costs(self) -> CostSource:
+        """What an `Evaluator` answers from."""
+        return RecordedCosts(self.recording)
 
     @classmethod
     def build(cls, recording: Recording, clock: Clock | None = None) -> Task:
@@ -156,10 +179,11 @@ def _read_only(array: FloatArray) -> FloatArray:
 class Trace:
     """One run: its first visits in order, and how it ended.
 
-    ``rows`` (n,) int32 are rows of the space, ``elapsed_s`` (n,) when each was done by the clock,
-    ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of `OUTCOMES`. ``asks`` counts
-    the configurations that were answered, ``revisits`` those of them that were known or already on
-    their way.
+    ``rows`` (n,) int32 are rows of the space; of a whole space, which has none, they count the
+    visits, and ``configurations`` (n, d) int32 says what each was. ``elapsed_s`` (n,) is when each
+    was done by the clock, ``cost_ms`` (n,) with inf for a failed one. ``outcome`` is one of
+    `OUTCOMES`. ``asks`` counts the configurations that were answered, ``revisits`` those of them
+    that were known or already on their way.
     ``ended_s`` is the clock's time at the end, which may lie after the last visit; it is not
     stored, and 0 where it is not known. ``batch`` (n,) int32 numbers the answers: visits with the
     same number, such as those of one call, were done before the searcher heard of any of them. It
@@ -177,6 +201,7 @@ class Trace:
     error: str | None = None
     ended_s: float = 0.0
     batch: NDArray[np.int32] | None = None
+    configurations: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         if self.outcome not in OUTCOMES:
@@ -212,6 +237,70 @@ class Trace:
         return rows
 
 
+class CostSource(Protocol):
+    """What measuring a run's configurations gives, by the number (row) that each of them has."""
+
+    def __len__(self) -> int:
+        """How many rows there are by now."""
+
+    def times_ms(self, rows: Sequence[int] | NDArray[Any]) -> FloatArray:
+        """(n,) kernel times, inf where one fails."""
+
+    def measurements(self, rows: Sequence[int]) -> list[Measurement]:
+        """What measuring each of them takes, for a clock."""
+
+    def status(self, row: int) -> int:
+        """Index into `llamea_gpu.spaces.recording.STATUSES`."""
+
+    def visited(self, row: int) -> None:
+        """Told of each first visit, when it is done."""
+
+    def configurations(self, rows: Sequence[int]) -> NDArray[np.int32] | None:
+        """(n, d) value indices; None where rows by themselves tell everybody what they are."""
+
+    def rows_of(self, trace: Trace) -> list[int]:
+        """The rows that the visits of another run of the same task have here, -1 for none."""
+
+
+class RecordedCosts:
+    """The costs of a recording, whose rows are those of its space."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._timed = recording.timed
+
+    def __len__(self) -> int:
+        return len(self._recording.time_ms)
+
+    def times_ms(self, rows: Sequence[int] | NDArray[Any]) -> FloatArray:
+        """As of every `CostSource`."""
+        times_ms: FloatArray = self._recording.time_ms[rows]
+        return times_ms
+
+    def measurements(self, rows: Sequence[int]) -> list[Measurement]:
+        """Recorded seconds."""
+        compile_s, benchmark_s = self._recording.compile_s, self._recording.benchmark_s
+        return [
+            (row, compile_s.item(row), benchmark_s.item(row), self._timed.item(row)) for row in rows
+        ]
+
+    def status(self, row: int) -> int:
+        """As of every `CostSource`."""
+        return self._recording.status.item(row)
+
+    def visited(self, row: int) -> None:
+        """Nothing depends on it."""
+
+    def configurations(self, rows: Sequence[int]) -> None:
+        """None: the space has them."""
+
+    def rows_of(self, trace: Trace) -> list[int]:
+        """The same."""
+        inside = (trace.rows >= 0) & (trace.rows < len(self))
+        rows: list[int] = np.where(inside, trace.rows, -1).tolist()
+        return rows
+
+
 class Evaluator:
     """The host's side of one run: answers costs, and owns memory, budget, clock and trace.
 
@@ -220,28 +309,25 @@ class Evaluator:
     way, is one. What is done before the budget's end is recorded whether or not it was waited for;
     what is on its way when the run ends, however it ends, is dropped.
 
-    With ``start``, a trace of the same task, it goes on where and when that one ended.
+    ``costs`` are those of the task's recording, unless given. With ``start``, a trace of the same
+    task, it goes on where and when that one ended.
     """
 
     def __init__(
         self,
-        task: Task,
+        task: TimedTask,
         max_idle_asks: int = 10_000,
         charge_cpu: bool = False,
         start: Trace | None = None,
+        costs: CostSource | None = None,
     ) -> None:
-        recording = task.recording
         self._clock = task.clock
         self._timeline = task.clock.timeline()
         self._budget_s = task.budget_s
-        self._time_ms = recording.time_ms
-        self._status = recording.status
-        self._compile_s = recording.compile_s
-        self._benchmark_s = recording.benchmark_s
-        self._timed = recording.timed
+        self._costs = task.costs() if costs is None else costs
         self._max_idle_asks = max_idle_asks
         self._charge_cpu = charge_cpu
-        self._seen = bytearray(len(recording.time_ms))
+        self._seen: set[int] = set()
         self._rows: list[int] = []
         self._batch: list[int] = []
         self._next_batch = 0
@@ -292,12 +378,11 @@ class Evaluator:
         wanted = self._checked(rows)
         missing, repeats = self._begin(wanted)
         least = 1 if self._underway else len(missing)
-        while not all(map(self._seen.__getitem__, missing)):
+        while not self._seen.issuperset(missing):
             self._advance(least)
         self._revisits += repeats
         self._next_batch = self._batch[-1] + 1 if self._batch else 0
-        costs_ms: FloatArray = self._time_ms[rows]
-        return costs_ms
+        return self._costs.times_ms(rows)
 
     def submit(self, rows: NDArray[Any]) -> None:
         """Queue ``rows``, (n,) rows of the space. Each is answered once, by `wait`.
@@ -318,7 +403,7 @@ class Evaluator:
         self._revisits += repeats
         self._pending += len(wanted)
         for row in wanted:
-            if self._seen[row]:
+            if row in self._seen:
                 self._answers.append(row)
             else:
                 self._underway[row] = self._underway.get(row, 0) + 1
@@ -341,15 +426,12 @@ class Evaluator:
         self._answers.clear()
         self._pending -= rows.size
         self._next_batch = self._batch[-1] + 1 if self._batch else 0
-        costs_ms: FloatArray = self._time_ms[rows]
-        return rows, costs_ms
+        return rows, self._costs.times_ms(rows)
 
     def failure(self, row: int) -> str | None:
         """The status of a visited row that failed, such as ``"compile_error"``; else None."""
-        if not self._seen[row] or not self._status[row]:
-            return None
-        status: str = STATUSES[self._status[row]]
-        return status
+        status = self._costs.status(row) if row in self._seen else 0
+        return STATUSES[status] if status else None
 
     def charge(self, cpu_s: float) -> None:
         """Adds the searcher's own CPU seconds to the clock, when the run charges them."""
@@ -365,10 +447,11 @@ class Evaluator:
     ) -> Trace:
         """The run so far."""
         rows = np.array(self._rows, dtype=np.int32)
+        configurations = self._costs.configurations(self._rows)
         return Trace(
-            rows=rows,
+            rows=rows if configurations is None else np.arange(rows.size, dtype=np.int32),
             elapsed_s=np.array(self._finished_s, dtype=np.float64),
-            cost_ms=self._time_ms[rows],
+            cost_ms=self._costs.times_ms(rows),
             outcome=outcome,
             asks=len(self._rows) + self._revisits,
             revisits=self._revisits,
@@ -377,44 +460,43 @@ class Evaluator:
             error=error,
             ended_s=self._timeline.now_s,
             batch=np.array(self._batch, dtype=np.int32),
+            configurations=configurations,
         )
 
     def _go_on_from(self, start: Trace) -> None:
-        rows = start.rows
-        inside = bool(((rows >= 0) & (rows < len(self._seen))).all())
-        if not inside or not np.array_equal(start.cost_ms, self._time_ms[rows]):
+        rows = self._costs.rows_of(start)
+        inside = min(rows, default=0) >= 0
+        if not inside or not np.array_equal(start.cost_ms, self._costs.times_ms(rows)):
             raise TaskError("a run must go on from a trace of its own task, but got another task's")
         if start.batch is None:
             raise TaskError("a run must go on from a trace that has its batches, but got none")
-        self._rows = rows.tolist()
+        self._rows = rows
         self._batch = start.batch.tolist()
         self._next_batch = max(self._batch, default=-1) + 1
         self._finished_s = start.elapsed_s.tolist()
         self._timeline.advance(max([*self._finished_s, start.ended_s]))
         self._revisits = start.revisits
         for row in self._rows:
-            self._seen[row] = True
+            self._seen.add(row)
+            self._costs.visited(row)
 
     def _checked(self, rows: NDArray[Any]) -> list[int]:
         wanted: list[int] = rows.tolist()
-        if wanted and not (min(wanted) >= 0 and max(wanted) < len(self._seen)):
+        if wanted and not (min(wanted) >= 0 and max(wanted) < len(self._costs)):
             raise ValueError(
-                f"rows must lie in 0..{len(self._seen) - 1}, but got {min(wanted)}..{max(wanted)}"
+                f"rows must lie in 0..{len(self._costs) - 1}, but got {min(wanted)}..{max(wanted)}"
             )
         return wanted
 
     def _begin(self, wanted: list[int]) -> tuple[list[int], int]:
         """Send first visits on their way: the rows not known yet, and how many were no such."""
-        missing = [row for row in dict.fromkeys(wanted) if not self._seen[row]]
+        missing = [row for row in dict.fromkeys(wanted) if row not in self._seen]
         fresh = [row for row in missing if row not in self._underway] if self._underway else missing
         if not missing:
             self._idle(max(len(wanted), 1))
         elif self.exhausted:
             raise BudgetExhausted
-        self._timeline.submit(
-            (row, self._compile_s.item(row), self._benchmark_s.item(row), self._timed.item(row))
-            for row in fresh
-        )
+        self._timeline.submit(self._costs.measurements(fresh))
         return missing, len(wanted) - len(fresh)
 
     def _idle(self, asks: int) -> None:
@@ -437,7 +519,8 @@ class Evaluator:
                 self._timeline = self._clock.timeline()
                 self._timeline.advance(decisive_s)
                 return
-            self._seen[row] = True
+            self._seen.add(row)
+            self._costs.visited(row)
             self._rows.append(row)
             self._batch.append(self._next_batch)
             self._finished_s.append(done_s)

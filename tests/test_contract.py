@@ -20,8 +20,8 @@ from llamea_gpu.contract import (
     measured_in,
     trouble_of,
 )
+from llamea_gpu.runner.described_spaces import RecordedSpace
 from llamea_gpu.runner.local import LocalEvaluate
-from llamea_gpu.runner.recorded_space import RecordedSpace
 from llamea_gpu.sandbox import child
 from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.searchers.hybrid import MeasuredEvaluate

@@ -26,10 +26,11 @@ from llamea_gpu.cluster.connection import connect, disconnect, import_ray
 from llamea_gpu.cluster.nodes import Nodes
 from llamea_gpu.cluster.worker import Block, Isolation, Report, run_block
 from llamea_gpu.errors import ClusterError
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Trace
 
 _LOST_AT_MOST = 20  # times that one block may lose its node or process
 _AHEAD = 2  # blocks with Ray for each core
@@ -49,7 +50,7 @@ class _Group:
     """Runs that may share a block."""
 
     searcher: Searcher
-    task: Task
+    task: AnyTask
     limits: Limits | None
     charge_cpu: bool
     runs: deque[_Run] = field(default_factory=deque)
@@ -75,7 +76,7 @@ class ClusterRunner(BaseRunner):
         self._workers = workers
         self._owned = owned
         self._remote = self._ray.remote(num_cpus=1, max_retries=_LOST_AT_MOST)(run_block)
-        self._tasks: dict[Task, tuple[str, Sequence[Any]]] = {}
+        self._tasks: dict[AnyTask, tuple[str, Sequence[Any]]] = {}
         self._groups: OrderedDict[Hashable, _Group] = OrderedDict()
         self._queued = 0
         self._flying: dict[Future[Report], _Flight] = {}
@@ -121,7 +122,7 @@ class ClusterRunner(BaseRunner):
     def submit(
         self,
         searcher: Searcher,
-        task: Task,
+        task: AnyTask,
         seed: int,
         *,
         limits: Limits | None = None,
@@ -225,7 +226,7 @@ class ClusterRunner(BaseRunner):
             del self._groups[key]
         return group, runs
 
-    def _stored(self, task: Task) -> tuple[str, Sequence[Any]]:
+    def _stored(self, task: AnyTask) -> tuple[str, Sequence[Any]]:
         """Name and reference of a task in the object store, where it is put once."""
         if task not in self._tasks:
             key = hashlib.sha256(pickle.dumps(task)).hexdigest()

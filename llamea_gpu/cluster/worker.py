@@ -21,11 +21,12 @@ from typing import Any
 import llamea_gpu
 from llamea_gpu.cluster.connection import import_ray
 from llamea_gpu.errors import SandboxUnavailableError
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Trace
 
 LEVEL = "sandbox level"
 NO_LEVEL = "none"
@@ -159,10 +160,10 @@ def _runner(isolation: Isolation) -> Runner:
     return Runner.open(1, min_level=isolation.min_level, unsafe=isolation.unsafe)
 
 
-_tasks: OrderedDict[str, Task] = OrderedDict()
+_tasks: OrderedDict[str, AnyTask] = OrderedDict()
 
 
-def _task(key: str, reference: Any) -> Task:
+def _task(key: str, reference: Any) -> AnyTask:
     """The task, of which this process builds tables once; its arrays are the object store's."""
     task = _tasks.pop(key, None) or import_ray().get(reference)
     _tasks[key] = task

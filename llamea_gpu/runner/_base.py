@@ -11,9 +11,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TypeVar
 
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Trace
 
 _Runner = TypeVar("_Runner", bound="BaseRunner")
 
@@ -35,7 +36,7 @@ class BaseRunner(ABC):
     def submit(
         self,
         searcher: Searcher,
-        task: Task,
+        task: AnyTask,
         seed: int,
         *,
         limits: Limits | None = None,
@@ -56,7 +57,7 @@ class BaseRunner(ABC):
     def run(
         self,
         searcher: Searcher,
-        task: Task,
+        task: AnyTask,
         seed: int,
         *,
         limits: Limits | None = None,

@@ -1,7 +1,8 @@
 """One run of a trusted optimizer in this process: the host's `Evaluator` behind the contract.
 
-What it does: hands out ``evaluate`` and a `RecordedSpace`, seeds the process, limits and measures
-the optimizer's CPU time, and turns however the run ends into a trace.
+What it does: hands out ``evaluate`` and a space that is described (`RecordedSpace`, `WholeSpace`),
+seeds the process, limits and measures the optimizer's CPU time, and turns however the run ends into
+a trace.
 
 What it does not do: protect anything. Code that is not trusted runs in `llamea_gpu.sandbox`.
 """
@@ -15,17 +16,26 @@ import threading
 import time
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.contract import Configuration, Configurations, Optimizer, trouble_of
+from llamea_gpu.contract import (
+    Configuration,
+    Configurations,
+    MeasuresStarts,
+    Optimizer,
+    Space,
+    trouble_of,
+)
 from llamea_gpu.errors import BudgetExhausted, Stalled
-from llamea_gpu.runner.recorded_space import RecordedSpace
+from llamea_gpu.modelled import PlacedSpace, WholeTask, begin
+from llamea_gpu.runner.described_spaces import RecordedSpace, WholeSpace
 from llamea_gpu.seeding import seed_process
-from llamea_gpu.spaces.space import SearchSpace
 from llamea_gpu.tasks import Evaluator, Task, Trace
 
 _FRAMES_SHOWN = 12
@@ -35,15 +45,23 @@ class CpuLimitReached(BaseException):
     """The optimizer used up its CPU seconds."""
 
 
+class RowedSpace(Protocol):
+    """The space as far as ``evaluate`` needs it."""
+
+    def row(self, config: Any, /) -> int:
+        """The row that stands for a configuration; -1 where it is not valid."""
+
+
 class LocalEvaluate:
     """``evaluate`` of the contract, answered in this process.
 
     ``cpu_s`` is what the optimizer itself has used: the time spent in here is not counted.
     """
 
-    def __init__(self, space: SearchSpace, evaluator: Evaluator) -> None:
+    def __init__(self, space: RowedSpace, evaluator: Evaluator) -> None:
         self._space = space
         self._evaluator = evaluator
+        self._submitted: dict[int, deque[Configuration]] = {}
         self._left_at = time.process_time()
         self.cpu_s = 0.0
 
@@ -96,7 +114,11 @@ class LocalEvaluate:
             BudgetExhausted: the budget is used up.
         """
         with self._not_counting():
-            self._evaluator.submit(self._rows(configs))
+            configurations = list(configs)
+            rows = self._rows(configurations)
+            self._evaluator.submit(rows)
+            for row, config in zip(rows.tolist(), configurations, strict=True):
+                self._submitted.setdefault(row, deque()).append(tuple(map(int, config)))
 
     def wait(self) -> list[tuple[Configuration, float]]:
         """Submitted configurations and their costs in ms, in the order in which they were done.
@@ -106,7 +128,7 @@ class LocalEvaluate:
         """
         with self._not_counting():
             rows, costs_ms = self._evaluator.wait()
-            configurations = map(self._space.configuration, rows.tolist())
+            configurations = [self._submitted[row].popleft() for row in rows.tolist()]
             return list(zip(configurations, costs_ms.tolist(), strict=True))
 
     def stop_counting(self) -> None:
@@ -137,7 +159,7 @@ class LocalEvaluate:
 
 def run_optimizer(
     build: Callable[[], Optimizer],
-    task: Task,
+    task: Task | WholeTask,
     seed: int,
     *,
     cpu_s: float | None,
@@ -148,15 +170,33 @@ def run_optimizer(
 
     ``cpu_s`` needs the process's main thread, whose timer signal ends the run; None sets no limit.
     """
-    evaluator = Evaluator(task, max_idle_asks, charge_cpu)
+    if isinstance(task, Task):
+        evaluator = Evaluator(task, max_idle_asks, charge_cpu)
+        space = partial(RecordedSpace, task.recording)
+        return _run(build, evaluator, task.recording.space, space, seed, cpu_s)
+    with task.opened(seed) as run:
+        evaluator = Evaluator(task, max_idle_asks, charge_cpu, costs=run.places)
+        return _run(build, evaluator, run.places, partial(WholeSpace, task, run), seed, cpu_s)
+
+
+def _run(
+    build: Callable[[], Optimizer],
+    evaluator: Evaluator,
+    rows: RowedSpace,
+    make_space: Callable[[np.random.Generator], Space],
+    seed: int,
+    cpu_s: float | None,
+) -> Trace:
     seed_process(seed)  # a constructor may draw
     optimizer = build()
     rng = seed_process(seed)  # again: a library draws entropy when it is first imported
-    evaluate = LocalEvaluate(task.recording.space, evaluator)
+    evaluate = LocalEvaluate(rows, evaluator)
     outcome, error = "finished", None
     try:
+        if isinstance(rows, PlacedSpace) and not isinstance(optimizer, MeasuresStarts):
+            begin(evaluator, rows, None)
         with _cpu_limit(cpu_s), _quiet():
-            optimizer(evaluate, RecordedSpace(task.recording, rng), rng)
+            optimizer(evaluate, make_space(rng), rng)
     except BudgetExhausted:
         outcome = "budget"
     except Stalled:

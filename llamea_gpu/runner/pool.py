@@ -3,6 +3,10 @@
 Source text goes to the `Sandbox`; a library's searcher goes to a worker process of its own pool,
 which starts when the first one is asked for. Workers have one fixed hash seed and one numeric
 thread, so that a run depends on its seed alone.
+
+On a whole space everything runs in these workers, since working it out takes the framework, which
+holds the process to one pretended GPU and one run at a time: source text in a sandbox that the
+worker has of its own, of the same level.
 """
 
 from __future__ import annotations
@@ -11,20 +15,23 @@ import os
 import pickle
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from time import sleep
 
 from loky import ProcessPoolExecutor
 from loky.process_executor import BrokenProcessPool
 
 from llamea_gpu.errors import SearcherDiedError
+from llamea_gpu.modelled import AnyTask, WholeTask
 from llamea_gpu.runner._base import BaseRunner
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Job, Limits, Sandbox
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace, run_seed
+from llamea_gpu.tasks import Trace, run_seed
 
 # A library's searcher is known to end; some of them model in pure Python for a minute.
 LIBRARY_LIMITS = Limits(cpu_s=3600.0)
@@ -44,7 +51,7 @@ class Runner(BaseRunner):
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="runner")
         self._processes: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
-        self._pickled: dict[Task, bytes] = {}
+        self._pickled: dict[AnyTask, bytes] = {}
 
     @classmethod
     def open(
@@ -73,7 +80,7 @@ class Runner(BaseRunner):
     def submit(
         self,
         searcher: Searcher,
-        task: Task,
+        task: AnyTask,
         seed: int,
         *,
         limits: Limits | None = None,
@@ -93,7 +100,7 @@ class Runner(BaseRunner):
         self._threads.shutdown(wait=True)
 
     def _run(
-        self, searcher: Searcher, task: Task, seed: int, limits: Limits | None, charge_cpu: bool
+        self, searcher: Searcher, task: AnyTask, seed: int, limits: Limits | None, charge_cpu: bool
     ) -> Trace:
         if isinstance(searcher, LibrarySearcher):
             return self._run_library(searcher, task, seed, limits or LIBRARY_LIMITS, charge_cpu)
@@ -104,20 +111,30 @@ class Runner(BaseRunner):
             )
             if start.is_faulty or start.outcome == "budget":
                 return start
-        job = Job(
+        make_job = partial(
+            Job,
             program=searcher.program,
-            task=task,
             # Not the first one's random numbers again.
             seed=seed if start is None else run_seed(seed, task.name, 1),
             limits=limits or Limits(),
             charge_cpu=charge_cpu,
             start=start,
         )
-        trace = self.sandbox.run(job)
+        if isinstance(task, WholeTask):
+            work = partial(_run_in_workers_sandbox, make_job, self.sandbox.level)
+            trace = self._run_in_worker(searcher.name, work, task, seed)
+        else:
+            trace = self.sandbox.run(make_job(task=task))
         return trace if start is None else _joined(start, trace)
 
     def _run_library(
-        self, searcher: LibrarySearcher, task: Task, seed: int, limits: Limits, charge_cpu: bool
+        self, searcher: LibrarySearcher, task: AnyTask, seed: int, limits: Limits, charge_cpu: bool
+    ) -> Trace:
+        work = partial(_run_library, searcher, seed, limits.cpu_s, charge_cpu)
+        return self._run_in_worker(searcher.name, work, task, seed)
+
+    def _run_in_worker(
+        self, name: str, work: Callable[[AnyTask], Trace], task: AnyTask, seed: int
     ) -> Trace:
         with self._lock:
             if task not in self._pickled:
@@ -126,9 +143,7 @@ class Runner(BaseRunner):
         while True:
             processes = self._open_processes()
             try:
-                future = processes.submit(
-                    _run_in_worker, searcher, packed, seed, limits.cpu_s, charge_cpu
-                )
+                future = processes.submit(_on_task, work, packed)
                 break
             except BrokenProcessPool:  # by another run, before this one began
                 self._discard(processes)
@@ -137,7 +152,7 @@ class Runner(BaseRunner):
         except BrokenProcessPool as error:
             self._discard(processes)
             raise SearcherDiedError(
-                f"{searcher.name} ended its worker process on {task.name} (seed {seed}): {error}"
+                f"{name} ended its worker process on {task.name} (seed {seed}): {error}"
             ) from error
         return trace
 
@@ -161,7 +176,7 @@ def _joined(first: Trace, whole: Trace) -> Trace:
     return replace(whole, seed=first.seed, cpu_s=cpu_s, error=whole.error or first.error)
 
 
-_tasks: OrderedDict[bytes, Task] = OrderedDict()  # a worker's own, so that tables are built once
+_tasks: OrderedDict[bytes, AnyTask] = OrderedDict()  # a worker's own, so that tables are built once
 
 
 def _end_with_parent() -> None:
@@ -179,12 +194,29 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def _run_in_worker(
-    searcher: LibrarySearcher, packed: bytes, seed: int, cpu_s: float, charge_cpu: bool
-) -> Trace:
+def _on_task(work: Callable[[AnyTask], Trace], packed: bytes) -> Trace:
     # Only ever bytes of the process that started this worker.
     task = _tasks.pop(packed, None) or pickle.loads(packed)  # noqa: S301
     _tasks[packed] = task
     if len(_tasks) > _KEPT_TASKS:
         _tasks.popitem(last=False)
+    return work(task)
+
+
+def _run_library(
+    searcher: LibrarySearcher, seed: int, cpu_s: float, charge_cpu: bool, task: AnyTask
+) -> Trace:
     return run_optimizer(searcher.build, task, seed, cpu_s=cpu_s, charge_cpu=charge_cpu)
+
+
+_sandboxes: dict[int, Sandbox] = {}  # a worker's own, by level
+
+
+def _run_in_workers_sandbox(make_job: Callable[..., Job], level: int, task: AnyTask) -> Trace:
+    if not isinstance(task, WholeTask):
+        raise TypeError(f"a task with a recording runs in the host's sandbox, but got {task.name}")
+    job = make_job(task=task)
+    if level not in _sandboxes:
+        _sandboxes[level] = Sandbox.open(1, level=level, unsafe=level == 0)
+    with task.opened(job.seed) as run:
+        return _sandboxes[level].run(replace(job, places=run.places))

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from llamea_gpu.errors import SandboxError
+from llamea_gpu.modelled import PlacedSpace
 from llamea_gpu.programs.program import Program
-from llamea_gpu.tasks import MAX_PENDING, Task, Trace
+from llamea_gpu.spaces.space import SearchSpace
+from llamea_gpu.tasks import MAX_PENDING, Task, TimedTask, Trace
 
 # The child's own interpreter and libraries take up to 0.7 GB of address space.
 _LEAST_MEMORY_BYTES = 1 << 30
@@ -58,16 +61,22 @@ class Job:
     A run that asks ``max_idle_asks`` times without a new visit is stalled; ``charge_cpu`` adds the
     candidate's own CPU seconds to the task's clock. With ``start``, a trace of this task, the run
     goes on where that one ended: its visits are free, and the candidate's samples begin with them,
-    best first.
+    best first. ``places`` is the space of a task that has no recording: a new one for each run.
     """
 
     program: Program
-    task: Task
+    task: TimedTask
     seed: int
     limits: Limits = field(default_factory=Limits)
     max_idle_asks: int = 10_000
     charge_cpu: bool = False
     start: Trace | None = None
+    places: PlacedSpace | None = None
+
+    @property
+    def listed(self) -> SearchSpace | None:
+        """The space that the child has; None where the host has to be asked."""
+        return self.task.recording.space if isinstance(self.task, Task) else None
 
     def to_bytes(self, parallel: int) -> bytes:
         """What the child is told: JSON. The task is not in it.
@@ -79,12 +88,12 @@ class Job:
             "source": self.program.source,
             "class_name": self.program.class_name,
             "hyperparameters": self.program.settings,
-            "space": self.task.recording.space.fingerprint,
+            "space": None if self.listed is None else self.listed.fingerprint,
+            "whole": None if self.places is None else self.places.parameters(),
             "seed": self.seed,
             "parallel": parallel,
             "max_pending": MAX_PENDING,
-            # An order of rows that the run may ask for at no cost: no measurement is told.
-            "measured": [] if self.start is None else self.start.rows_best_first,
+            "measured": self._measured(),
         }
         try:
             return json.dumps(body).encode("utf-8")
@@ -96,3 +105,16 @@ class Job:
                 f"seed and hyperparameters must be plain numbers, strings or bools, but got "
                 f"({types}): {error}"
             ) from error
+
+    def _measured(self) -> list[Any]:
+        """An order of what the run may ask for at no cost, as rows or as configurations.
+
+        No measurement is told.
+        """
+        if self.start is None:
+            return []
+        rows = self.start.rows_best_first
+        if self.start.configurations is None:
+            return rows
+        found: list[Any] = self.start.configurations[rows].tolist()
+        return found

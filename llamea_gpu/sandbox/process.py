@@ -150,8 +150,8 @@ class ZygoteProcess:
         """Of the process that was started: the zygote, or bubblewrap around it."""
         return self._process.pid
 
-    def fork(self, space: SearchSpace, limits: Limits) -> Child:
-        """A new child that has ``space`` and is hardening itself.
+    def fork(self, space: SearchSpace | None, limits: Limits) -> Child:
+        """A new child that has ``space``, if any, and is hardening itself.
 
         Raises:
             ZygoteDied: there is no zygote to ask.
@@ -161,7 +161,8 @@ class ZygoteProcess:
         request = {"do": "run", "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}
         try:
             with theirs, their_report, self._lock:
-                self._provide(space)
+                if space is not None:
+                    self._provide(space)
                 self._send(request, [theirs.fileno(), their_report.fileno()])
             return Child(ours, report)
         except BaseException:

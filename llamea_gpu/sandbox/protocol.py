@@ -12,8 +12,16 @@ A request starts with an int32 kind; what follows is fixed by the kind and check
     FAILED reason text        the candidate raised; reason is an index into REASONS
     DONE                      the candidate returned
 
-Rows are int32, costs and ``spent`` float64, all native: both ends run on one machine. Nothing is
-ever pickled. This module holds constants and text cleaning only, and needs the standard library.
+On a whole space, which only the host can work out (`whole`), also
+
+    PLACE configurations      reply: the row of each, -1 where it is not valid
+    SAMPLE n, POOL n          reply: how many there are, their rows, their configurations
+    NEIGHBORS row adjacent    reply: the same
+    REPAIR configuration      reply: the same, of one
+
+Configurations are value indices, uint16. Rows are int32, costs and ``spent`` float64, all native:
+both ends run on one machine. Nothing is ever pickled. This module holds constants and text cleaning
+only, and needs the standard library.
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ import re
 import struct
 
 READY, UNHARDENED, MORE, ASK, NEXT, FAILED, DONE, SUBMIT, WAIT = range(9)
+PLACE, SAMPLE, POOL, NEIGHBORS, REPAIR = range(9, 14)
 
 REASONS = ("error", "memory", "stalled")
 
@@ -33,6 +42,9 @@ MAX_BATCH_ROWS = 1 << 16
 # Bytes of a job that one packet carries.
 PART_BYTES = 32768
 MAX_TEXT_BYTES = 6000
+# Configurations to be placed that a packet carries, in bytes: some 100 to 300 of them, which take
+# the host up to 0.1 s.
+PLACE_BYTES = 16384
 MAX_REQUEST_BYTES = 8 + max(4 * PART_ROWS, MAX_TEXT_BYTES)
 
 KIND = struct.Struct("=i")
@@ -41,6 +53,10 @@ SPENT_AND_COST = struct.Struct("=dd")
 SPENT = struct.Struct("=d")
 SPENT_AND_COUNT = struct.Struct("=dq")  # precedes what is done: rows, then costs
 JOB_SIZE = struct.Struct("=q")  # precedes the first part of the job
+COUNT = struct.Struct("=q")  # of SAMPLE and POOL; precedes rows and configurations
+KIND_AND_COUNT = struct.Struct("=iq")
+KIND_AND_TWO_WORDS = struct.Struct("=iii")  # NEIGHBORS
+
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.errors import BudgetExhausted, SandboxError, Stalled
+from llamea_gpu.modelled import PlacesFull, begin
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.concealment import without_paths
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.process import Child, Ending, ZygoteDied, ZygoteProcess
+from llamea_gpu.sandbox.serving_space import SPACE_KINDS, SpaceService
 from llamea_gpu.tasks import Evaluator, Trace
 
 # How often a silent child's CPU and wall time are looked at.
@@ -52,9 +54,13 @@ def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
         ZygoteDied: the zygote went away; nothing of the run counts.
         SandboxError: the child could not harden itself; no candidate code ran.
     """
-    evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu, job.start)
+    evaluator = Evaluator(job.task, job.max_idle_asks, job.charge_cpu, job.start, job.places)
+    try:
+        begin(evaluator, job.places, job.start)
+    except BudgetExhausted:
+        return evaluator.trace(outcome="budget", seed=job.seed, cpu_s=0.0)
     told = job.to_bytes(evaluator.parallel)
-    with zygote.fork(job.task.recording.space, job.limits) as child:
+    with zygote.fork(job.listed, job.limits) as child:
         end = _Service(child, job, told, evaluator).serve()
         child.kill()
         ending = child.wait()
@@ -90,6 +96,7 @@ class _Service:
         self._job = job
         self._told = told
         self._evaluator = evaluator
+        self._space = None if job.places is None else SpaceService(job.places)
         self._started = False
         self._parts: list[_Rows] = []  # of a batch that is still coming
         self._batch_rows = 0
@@ -162,6 +169,8 @@ class _Service:
             self._take_rows(kind, body)
         elif kind == protocol.WAIT and not body and not self._parts:
             self._wait()
+        elif self._space is not None and kind in SPACE_KINDS and not self._parts:
+            self._tell(self._space, kind, body)
         else:
             self._finish(kind, body)
 
@@ -216,6 +225,15 @@ class _Service:
         rows, costs = self._evaluator.wait()
         head = protocol.SPENT_AND_COUNT.pack(self._evaluator.spent, rows.size)
         self._reply_in_parts(head, rows.tobytes() + costs.tobytes(), protocol.PART_BYTES)
+
+    def _tell(self, space: SpaceService, kind: int, body: bytes) -> None:
+        try:
+            head, told = space.answer(kind, body)
+        except ValueError as error:
+            raise _Over("protocol", f"{error}") from error
+        except PlacesFull as full:
+            raise _Over("memory", f"{full}") from full
+        self._reply_in_parts(head, told, protocol.PART_BYTES)
 
     def _charge(self) -> None:
         if self._job.charge_cpu:

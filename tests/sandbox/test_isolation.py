@@ -28,7 +28,7 @@ _VANDALISM = {
     "sample": "type(space).sample = lambda self, n: []",
     "evaluate": "type(evaluate).__call__ = lambda self, configs: [0.0] * len(configs)",
     "protocol": "sys.modules['llamea_gpu.sandbox.protocol'].ASK = 99",
-    "runtime": "m = sys.modules['llamea_gpu.sandbox.child']\nm.run = m._request = None",
+    "runtime": "m = sys.modules['llamea_gpu.sandbox.child']\nm.run = m.request = None",
     "hardening": "m = sys.modules['llamea_gpu.sandbox.hardening']\nm.enter_seccomp = print",
     "zygote": "import gc\nm = sys.modules['llamea_gpu.sandbox.zygote']\nm.Zygote._harden = print",
     "builtins": "import builtins\nbuiltins.len = builtins.exec = builtins.min = None",

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from llamea_gpu.contract import Configuration, DeviceFacts, KernelFacts, Optimizer
+from llamea_gpu.frameworks.helion.notes import notes_on
 from llamea_gpu.frameworks.helion.space import HelionSpace
-from llamea_gpu.live.helion.own_search import OwnSearch
 from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch
+from llamea_gpu.searchers.helion.own import OwnSearch
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.spaces.recording import RecordingInfo
 
@@ -30,13 +31,6 @@ _FAILURES = {
     "filtered": "is refused by the kernel's filter",
     "peer_compilation_fail": "does not compile on another device",
 }
-_ORDER_NOTE = (
-    "A parameter such as loop_orders[0].1 says which of the dimensions that are left comes at that "
-    "place, counted from 0; the last place needs no parameter."
-)
-_NORMALISED_NOTE = (
-    "Helion normalises configurations: a setting without a meaning beside the others is ignored."
-)
 _MOST_SHOWN = 8
 
 
@@ -71,12 +65,11 @@ class HelionFramework:
 
     def facts(self, evaluate: HelionEvaluate, space: HelionSpace) -> KernelFacts:
         """Source, arguments and GPU of the bound kernel."""
-        has_orders = any("." in name for name in space.names)
         return KernelFacts(
             info=kernel_info(evaluate.search),
             default=untuned(evaluate.search, space),
             device=_device_facts(evaluate.search.kernel.env.device),
-            notes=(*([_ORDER_NOTE] if has_orders else []), _NORMALISED_NOTE),
+            notes=notes_on(space.names),
         )
 
     def own_search(
@@ -85,7 +78,8 @@ class HelionFramework:
         """One of Helion's searches on the kernel's own configuration spec."""
         if searcher.factory != _OF_HELION:
             return None
-        return OwnSearch(searcher.settings, evaluate.search, space)
+        search = evaluate.search
+        return OwnSearch(searcher.settings, search.kernel, search.args, space)
 
 
 def kernel_info(search: HelionSearch) -> RecordingInfo:

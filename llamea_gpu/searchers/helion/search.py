@@ -30,7 +30,9 @@ from helion.autotuner.pattern_search import InitialPopulationStrategy
 
 from llamea_gpu.contract import Configuration, Evaluate, Space, facts_of, measured_in
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.frameworks.helion.whole import BoundSpace
 from llamea_gpu.searchers.helion import route
+from llamea_gpu.searchers.helion.own import OwnSearch
 from llamea_gpu.searchers.helion.provider import RecordedProvider, timed_again
 from llamea_gpu.searchers.helion.scoped import environment, replaced
 from llamea_gpu.searchers.helion.tunables import Tunables
@@ -42,9 +44,13 @@ _LEAST_POPULATION = 8  # that differential evolution can recombine
 class RecordedSearch:
     """``search`` names the class; the other parameters are those of the package's docstring.
 
+    On the whole space of a kernel that is bound it is the search on that kernel (`OwnSearch`).
+
     Raises:
         SearcherError: this Helion has no such search, or an LLM search has no route.
     """
+
+    measures_starts = True
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class RecordedSearch:
             raise SearcherError(
                 f"the installed Helion has no {search}: pip install --upgrade helion"
             )
+        self._search = search
         self._class = search_algorithms[search]
         self._effort: Any = effort
         self._start = start
@@ -83,6 +90,10 @@ class RecordedSearch:
         Raises:
             SearcherError: there is no default configuration to start from, or the LLM failed.
         """
+        whole = facts_of(space).bound
+        if isinstance(whole, BoundSpace):
+            self._on_kernel(whole, evaluate, space, rng)
+            return
         tunables = Tunables(space, self._first(space), roles=self._roles)
         provider = functools.partial(RecordedProvider, evaluate=evaluate, tunables=tunables)
         with (
@@ -112,6 +123,26 @@ class RecordedSearch:
             if measured and hasattr(search, "set_best_available_seed_configs"):
                 search.set_best_available_seed_configs([*map(tunables.config, measured)])
             search.autotune(skip_cache=True)
+
+    def _on_kernel(
+        self, whole: BoundSpace, evaluate: Evaluate, space: Space, rng: np.random.Generator
+    ) -> None:
+        """As Helion runs it, on a GPU that is pretended."""
+        settings = {"search": self._search, "effort": self._effort, "model": self._model}
+        wanted = {
+            "autotune_effort": self._effort,
+            "autotune_random_seed": int(rng.integers(2**32)),
+            "autotune_log_level": logging.CRITICAL + 1,
+            "autotune_progress_bar": False,
+        }
+        kernel = whole.kernel.bound
+        own = OwnSearch({**settings, **self._keywords}, kernel, whole.kernel.arguments, whole.space)
+        with (
+            environment(self._environment),
+            replaced(kernel.settings, **wanted),
+            route.described(space) if self._model else contextlib.nullcontext(),
+        ):
+            own(evaluate, space, rng)
 
     def _first(self, space: Space) -> Configuration:
         if self._start == "random":

@@ -54,7 +54,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
     prepare = BaseSearch._prepare
 
     def prepared(search: Any) -> None:
-        if "own_search" not in getattr(search._benchmark_provider_cls, "__module__", "") and (
+        if "helion.own" not in getattr(search._benchmark_provider_cls, "__module__", "") and (
             not hasattr(search._benchmark_provider_cls, "keywords")
         ):
             search._benchmark_provider_cls = OfTest

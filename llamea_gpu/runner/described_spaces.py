@@ -1,7 +1,7 @@
 """``space`` of the contract for a library's searcher, with what a tuner knows of a live kernel.
 
 Its default configuration and a description, but no measurement. A sandboxed candidate gets neither:
-it sees the plain `SpaceView`.
+it sees the plain `SpaceView`, or of a whole space what `llamea_gpu.sandbox.remote_space` asks for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import cast
 import numpy as np
 
 from llamea_gpu.contract import Configuration, KernelFacts, Value
+from llamea_gpu.frameworks.helion.notes import notes_on
+from llamea_gpu.frameworks.helion.whole import BoundSpace
+from llamea_gpu.modelled import Run, WholeTask
+from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SpaceView
 
@@ -33,6 +37,20 @@ class RecordedSpace(SpaceView):
         self.facts = KernelFacts(
             replace(recording.info, references_ms={}), _default_configuration(recording)
         )
+
+
+class WholeSpace(DescribedSpace):
+    """The whole space of a modelled task, in one run."""
+
+    def __init__(self, task: WholeTask, run: Run, rng: np.random.Generator) -> None:  # noqa: ARG002
+        space = run.places.space
+        facts = KernelFacts(
+            info=replace(task.info, references_ms={}),
+            default=task.cloud.default,
+            notes=notes_on(space.names),
+            bound=BoundSpace(run.kernel, space),
+        )
+        super().__init__(space, facts)
 
 
 def _default_configuration(recording: Recording) -> Configuration | None:

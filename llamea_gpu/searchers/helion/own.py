@@ -1,11 +1,11 @@
-"""Helion's own searches on a live kernel, measured by another search's budget.
+"""Helion's own searches on a bound kernel: a live one, or one of a modelled whole space.
 
 What it does: runs a search of Helion's registry on the kernel's real configuration spec, answers
 its measurements from the contract's ``evaluate``, and begins with what was measured before, as
 Helion's own two-stage searches do. So a hybrid can end with it, and it can be compared.
 
 What it does not do: read again what comes close to the best, or verify at the end: ``evaluate`` and
-the search around it do both.
+what is around it do both.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ from helion.autotuner.pattern_search import InitialPopulationStrategy
 from llamea_gpu.contract import Evaluate, Space, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.space import HelionSpace
-from llamea_gpu.live.helion.runtime import HelionSearch
 
 _LEAST_POPULATION = 8  # that differential evolution can recombine
 _OF_RECORDINGS = ("search", "effort", "start", "initial_population_strategy", "roles", "model")
 
 
 class OwnSearch:
-    """A search of Helion's as an optimizer, for the kernel that ``around`` tunes.
+    """A search of Helion's as an optimizer for ``kernel``, bound to ``arguments``.
 
     ``settings`` are those of a ``helion:`` spec. ``start`` and ``roles`` mean nothing here: Helion
     knows both of its own kernel.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], around: HelionSearch, space: HelionSpace
+        self,
+        settings: Mapping[str, Any],
+        kernel: Any,
+        arguments: Sequence[object],
+        space: HelionSpace,
     ) -> None:
         self._settings = settings
-        self._around = around
+        self._kernel = kernel
+        self._tensors = arguments
         self._space = space
         if settings["search"] not in search_algorithms:
             raise SearcherError(f"the installed Helion has no {settings['search']}")
@@ -56,9 +60,8 @@ class OwnSearch:
         """
         del rng  # Helion draws from its settings' seed
         measured = measured_in(space)
-        around = self._around
         found = search_algorithms[self._settings["search"]]
-        search = found(around.kernel, around.args, **self._arguments(found, len(measured)))
+        search = found(self._kernel, self._tensors, **self._arguments(found, len(measured)))
         search._benchmark_provider_cls = functools.partial(
             _Answered, evaluate=evaluate, space=self._space
         )
@@ -76,7 +79,7 @@ class OwnSearch:
         """What the effort says, then what the spec says, as far as the class takes it."""
         settings = self._settings
         profile = get_effort_profile(settings["effort"])
-        arguments = dict(found.get_kwargs_from_profile(profile, self._around.settings))
+        arguments = dict(found.get_kwargs_from_profile(profile, self._kernel.settings))
         arguments["finishing_rounds"] = 0
         if settings.get("model"):
             arguments |= {"model": settings["model"], "llm_model": settings["model"]}

@@ -1,0 +1,267 @@
+"""The real space of a cloud's kernel, on a machine without its GPU.
+
+What it does: binds the kernel of a cloud for the GPU that the cloud was measured on, pretended
+(`llamea_gpu.frameworks.helion.static`), once in a process, and gives every run a `HelionSpace` of
+it with a memory of its own; checks that parameters, values and order are the cloud's.
+
+What it does not do: measure, or guess where the installed Helion's parameters are other ones. The
+clouds of Helion 1.5.0 that came with the project's recordings fit 1.5.1 to the last value.
+
+One GPU is pretended at a time in a process (`BoundKernel.pretended`), and Helion draws from
+Python's global generator: runs on whole spaces follow one another, in worker processes of their
+own (`llamea_gpu.runner`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.metadata
+import importlib.util
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from llamea_gpu.errors import RecordingError, SpaceError
+from llamea_gpu.frameworks.helion.normal_form import NormalForm, NoTablesError
+
+if TYPE_CHECKING:
+    from llamea_gpu.frameworks.helion.kernel_script import KernelCase
+    from llamea_gpu.frameworks.helion.space import HelionSpace
+    from llamea_gpu.frameworks.helion.static import PretendedGpu
+    from llamea_gpu.spaces.cloud import Cloud
+
+# Normalised configurations that a process keeps from run to run, about half a kilobyte each.
+_MOST_KEPT = 400_000
+_DRAWS = 4096  # random configurations of each kind that are kept
+_bound: dict[tuple[Path, str, str], BoundKernel] = {}
+
+
+@dataclass(eq=False)
+class BoundKernel:
+    """A kernel bound for a pretended GPU, and its space.
+
+    ``bound`` is Helion's ``BoundKernel``, ``template`` the space of which each run gets a copy.
+    Both are to be used within `pretended`.
+    """
+
+    gpu: str
+    case: KernelCase
+    bound: Any
+    template: HelionSpace
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Tensors without contents, on the pretended GPU."""
+        return self.case.arguments
+
+    @contextlib.contextmanager
+    def pretended(self) -> Iterator[PretendedGpu]:
+        """Within, this process has the kernel's GPU, as far as software asks."""
+        from llamea_gpu.frameworks.helion.static import pretend_gpu
+
+        with pretend_gpu(self.gpu) as gpu:
+            yield gpu
+
+    def space(
+        self,
+        rng: np.random.Generator,
+        starts: Sequence[tuple[int, ...]],
+        default: tuple[int, ...] | None,
+    ) -> HelionSpace:
+        """The space of one run, which begins at ``starts``.
+
+        What normalising gives is kept from run to run, since nothing else of a run shows in it.
+        """
+        template = self.template
+        if len(template._canonical) > _MOST_KEPT:
+            template._canonical.clear()
+            template._neighbors.clear()
+        space = copy.copy(template)
+        space._rng = rng
+        space._pooled, space.leaders = {}, []
+        space.default, space.starts = default, list(starts)
+        space._unsampled, space._anchor = list(starts), list(starts[:1])
+        return space
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSpace:
+    """The `HelionSpace` of one run and its `BoundKernel`: what Helion's own searches run on."""
+
+    kernel: Any
+    space: Any
+
+
+def bind(cloud: Cloud) -> BoundKernel:
+    """The kernel of ``cloud``, as bound in this process before or bound now (some seconds).
+
+    Raises:
+        SpaceError: Helion is not installed, the kernel script is not here or does not load, the GPU
+            is none that can be pretended, or a parameter is not what it was.
+    """
+    from llamea_gpu.frameworks.helion.kernel_script import find_script
+
+    if importlib.util.find_spec("helion") is None:
+        raise SpaceError(
+            f"{cloud.info.name} is a whole space of Helion, whose rules Helion itself must apply, "
+            f"but it is not installed: pip install 'llamea-gpu[helion]'"
+        )
+    gpu = _gpu(cloud)
+    try:
+        script = find_script(cloud.script)
+        key = (script, cloud.shape, gpu)
+        if key not in _bound:
+            _bound[key] = _bind(script, cloud.shape, gpu)
+    except RecordingError as error:
+        raise SpaceError(f"{cloud.info.name}: its kernel must be here: {error}") from error
+    found = _bound[key]
+    _check(cloud, found.template)
+    return found
+
+
+def _bind(script: Path, shape: str, gpu: str) -> BoundKernel:
+    from llamea_gpu.frameworks.helion.static import pretend_gpu
+
+    with pretend_gpu(gpu) as pretended:
+        case = pretended.load_case(script, shape or None)
+        bound = pretended.bind(case.kernel, case.arguments)
+        generation = bound.config_spec.create_config_generation()
+        seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
+        return BoundKernel(gpu, case, bound, _shared_space(generation, seeds))
+
+
+class _Drawn(list[Any]):
+    """A random flat configuration, and the value indices nearest to it once they are known."""
+
+    nearest: tuple[int, ...] = ()
+
+
+class _Draws:
+    """Helion's generator of configurations with its random ones kept, some thousands of them.
+
+    A draw takes Helion a millisecond, and `HelionSpace` takes but a few values from each, to change
+    one of the best with.
+    """
+
+    def __init__(self, generation: Any) -> None:
+        self._generation = generation
+        self._kept: dict[tuple[str, int], _Drawn] = {}
+
+    def random_flat(self) -> _Drawn:
+        """As Helion's."""
+        return self._draw("random_flat")
+
+    def biased_random_flat(self) -> _Drawn:
+        """As Helion's."""
+        return self._draw("biased_random_flat")
+
+    def _draw(self, kind: str) -> _Drawn:
+        number = random.randrange(_DRAWS)  # noqa: S311
+        if (kind, number) not in self._kept:
+            state = random.getstate()
+            random.seed(number)
+            try:
+                self._kept[kind, number] = _Drawn(getattr(self._generation, kind)())
+            finally:
+                random.setstate(state)
+        return self._kept[kind, number]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generation, name)
+
+
+def _shared_space(generation: Any, seeds: Sequence[list[Any]]) -> HelionSpace:
+    from llamea_gpu.frameworks.helion.space import HelionSpace
+
+    class SharedSpace(HelionSpace):
+        """A space in whose answers no other run shows."""
+
+        form: NormalForm | None = None
+
+        def _nearest(self, flat: list[Any]) -> tuple[int, ...]:
+            if not isinstance(flat, _Drawn):
+                return super()._nearest(flat)
+            flat.nearest = flat.nearest or super()._nearest(flat)
+            return flat.nearest
+
+        def canonical(self, config: Sequence[int]) -> tuple[int, ...] | None:
+            if type(config) is tuple and (found := self._canonical.get(config)) is not None:
+                return found
+            return super().canonical(config)
+
+        def _normalise(self, key: tuple[int, ...]) -> tuple[int, ...] | None:
+            if self.form is None:
+                return self.asked(key)
+            try:
+                return self.form.of(key)
+            except NoTablesError:
+                type(self).form = None
+                return self.asked(key)
+
+        def asked(self, key: tuple[int, ...]) -> tuple[int, ...] | None:
+            """What Helion says."""
+            # What has values that are not on the lists goes by the name it was first asked for
+            # under: here each is its own, or that would depend on the runs before.
+            self._off_the_lists.clear()
+            return super()._normalise(key)
+
+    space = SharedSpace(generation, np.random.default_rng(0), seeds)
+    space._config_gen = _Draws(space._config_gen)
+    SharedSpace.form = NormalForm.learn(space.asked, space.cardinalities, space.starts)
+    return space
+
+
+def _gpu(cloud: Cloud) -> str:
+    from llamea_gpu.frameworks.helion.static import GPUS
+
+    device = cloud.info.device
+    for key, facts in GPUS.items():
+        if device in (key, facts.name):
+            return key
+    raise SpaceError(
+        f"{cloud.info.name} was measured on {device!r}; without it, a GPU must be one of "
+        f"{', '.join(facts.name for facts in GPUS.values())}, whose facts are known"
+    )
+
+
+def _check(cloud: Cloud, space: HelionSpace) -> None:
+    """Whether the installed Helion gives the parameters that were measured.
+
+    Raises:
+        SpaceError: it does not; names the first that differs.
+    """
+    problem = _difference(cloud, space)
+    if problem:
+        measured_with = ", ".join(
+            dict.fromkeys(run["helion"] for run in cloud.runs if "helion" in run)
+        )
+        raise SpaceError(
+            f"{cloud.info.name} must have the parameters that the installed Helion "
+            f"({importlib.metadata.version('helion')}) gives its kernel script, but {problem}: "
+            f"use the Helion that it was measured with ({measured_with or cloud.info.framework}), "
+            f"or measure it again"
+        )
+
+
+def _difference(cloud: Cloud, space: HelionSpace) -> str:
+    for number, name in enumerate(cloud.names):
+        if number >= len(space.names) or space.names[number] != name:
+            here = space.names[number] if number < len(space.names) else "none"
+            return f"parameter {number} is {name}, and here {here}"
+        for what, theirs, ours in (
+            ("values", cloud.values, space.values),
+            ("ordinal", cloud.ordinal, space.ordinal),
+        ):
+            if theirs[number] != ours[number]:
+                return f"{what} of {name} are {theirs[number]}, and here {ours[number]}"
+    if len(space.names) > len(cloud.names):
+        return f"{space.names[len(cloud.names)]} is not among them"
+    wrong = [start for start in cloud.starts if space.canonical(start) != start]
+    if wrong:
+        return f"{space.canonical(wrong[0])} is what it makes of {wrong[0]}"
+    return ""

@@ -1,0 +1,389 @@
+"""Tuning tasks on whole spaces: too large to list, with costs that a model says.
+
+What it does: `PlacedSpace` numbers the configurations that a run meets, so that the host's
+`Evaluator` and the sandbox's channel, which know rows, work on a whole space as on a recording;
+`WholeTask` holds a space, a model of its costs, a clock and a budget.
+
+What it does not do: fit a model (`llamea_gpu.models`), know how a framework normalises a
+configuration (`llamea_gpu.frameworks.helion.whole`), or score (`llamea_gpu.scoring`).
+
+As live: the configurations that a kernel starts from (its default and the compiler's seeds) are
+measured first, and a space draws its samples around the best so far. Whatever comes out of such a
+task is modelled, not measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamea_gpu.area import Yardstick
+from llamea_gpu.baseline import AXIS_POINTS
+from llamea_gpu.clocks import Clock, Measurement, PipelinedClock
+from llamea_gpu.errors import TaskError
+from llamea_gpu.spaces.recording import STATUSES
+from llamea_gpu.spaces.space import Configuration, Value
+from llamea_gpu.tasks import CostSource, Evaluator, Task, Trace
+
+if TYPE_CHECKING:
+    from llamea_gpu.spaces.cloud import Cloud
+    from llamea_gpu.spaces.recording import RecordingInfo
+
+FloatArray = NDArray[np.float64]
+
+BUDGET_S = 45.0  # of a live tuning that its user waits for
+LEADERS = 8  # the best so far that a space draws around; as many as live
+# Configurations that one run may look at. A run of some 500 measurements meets some 20,000.
+MAX_PLACES = 1 << 18
+_SPACE = 1  # makes a space's random numbers others than its searcher's
+_COMPILE_ERROR = STATUSES.index("compile_error")
+
+
+class WholeSpace(Protocol):
+    """The contract's ``space`` of a framework, on the host: `HelionSpace` is one."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[Value, ...], ...]
+    cardinalities: tuple[int, ...]
+    ordinal: tuple[bool, ...]
+    starts: list[Configuration]
+    leaders: list[Configuration]
+
+    @property
+    def size(self) -> int | None:
+        """None: the configurations cannot be counted."""
+
+    def canonical(self, config: Sequence[int]) -> Configuration | None:
+        """The normalised configuration; None where it is not valid."""
+
+    def sample(self, n: int) -> list[Configuration]:
+        """As of the contract."""
+
+    def pool(self, n: int) -> NDArray[np.int64]:
+        """As of the contract."""
+
+    def neighbors(self, config: Sequence[int], kind: str = "hamming") -> list[Configuration]:
+        """As of the contract."""
+
+    def contains(self, config: Sequence[int]) -> bool:
+        """As of the contract."""
+
+    def repair(self, config: Sequence[float]) -> Configuration:
+        """As of the contract."""
+
+    def encode(self, configs: Any) -> NDArray[np.float64]:
+        """As of the contract."""
+
+
+class Outcome(Protocol):
+    """What a model says of a configuration; see `llamea_gpu.models.model`."""
+
+    @property
+    def status(self) -> int:
+        """Index into `STATUSES`."""
+
+    @property
+    def time_ms(self) -> float:
+        """Inf where it fails."""
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds to compile."""
+
+    @property
+    def benchmark_s(self) -> float:
+        """Seconds to check and time."""
+
+
+class CostModel(Protocol):
+    """The costs of every configuration of a whole space: a function of the configuration alone."""
+
+    def outcomes(self, configs: Sequence[Configuration]) -> Sequence[Outcome]:
+        """One for each."""
+
+
+class PlacesFull(Exception):  # noqa: N818 - ends a run, as the end of a budget does
+    """A run looks at more configurations than any that tunes has reason to."""
+
+
+class PlacedSpace:
+    """A whole space in one run, where each configuration that was met has a row.
+
+    Rows count up from 0 in the order in which configurations are met, so that they depend on the
+    run alone. It is the `CostSource` of the run's Evaluator: a row's costs are asked of the model
+    when the row is first measured.
+    """
+
+    def __init__(self, space: WholeSpace, model: CostModel) -> None:
+        self.space = space
+        self._model = model
+        self._places: list[Configuration] = []
+        self._rows: dict[Configuration, int] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._leaders: dict[Configuration, float] = {}
+
+    # -- places -----------------------------------------------------------------------------
+
+    def row(self, config: Sequence[int]) -> int:
+        """The row of what ``config`` is normalised to; -1 where it is not valid.
+
+        Raises:
+            PlacesFull: there are `MAX_PLACES`.
+        """
+        found = self.space.canonical(config)
+        return -1 if found is None else self.place(found)
+
+    def place(self, canonical: Configuration) -> int:
+        """The row of a normalised configuration.
+
+        Raises:
+            PlacesFull: there are `MAX_PLACES`.
+        """
+        row = self._rows.setdefault(canonical, len(self._places))
+        if row == len(self._places):
+            if row == MAX_PLACES:
+                raise PlacesFull(f"a run may look at {MAX_PLACES:,} configurations, not at more")
+            self._places.append(canonical)
+        return row
+
+    def configuration(self, row: int) -> Configuration:
+        """The normalised configuration of a row."""
+        return self._places[row]
+
+    def parameters(self) -> dict[str, Any]:
+        """What may be told of the space: names, values, and which have an order."""
+        space = self.space
+        return {"names": space.names, "values": space.values, "ordinal": space.ordinal}
+
+    # -- costs ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def times_ms(self, rows: Sequence[int] | NDArray[Any]) -> FloatArray:
+        """(n,) modelled times; of rows that are or were to be measured."""
+        asked = [int(row) for row in rows]
+        self._ask(asked)
+        return np.array([self._outcomes[row].time_ms for row in asked], dtype=np.float64)
+
+    def measurements(self, rows: Sequence[int]) -> list[Measurement]:
+        """What measuring them takes, as the model says."""
+        self._ask(rows)
+        return [(row, *_seconds(self._outcomes[row])) for row in rows]
+
+    def status(self, row: int) -> int:
+        """As of every `CostSource`."""
+        self._ask([row])
+        return self._outcomes[row].status
+
+    def visited(self, row: int) -> None:
+        """Keep the best, which the space draws around."""
+        time_ms = self._outcomes[row].time_ms
+        if time_ms == math.inf:
+            return
+        leaders = self._leaders
+        if len(leaders) == LEADERS and time_ms >= max(leaders.values()):
+            return
+        leaders[self._places[row]] = time_ms
+        best = sorted(leaders, key=leaders.__getitem__)[:LEADERS]
+        self._leaders = {config: leaders[config] for config in best}
+        self.space.leaders = best
+
+    def configurations(self, rows: Sequence[int]) -> NDArray[np.int32]:
+        """(n, d) value indices."""
+        found = [self._places[row] for row in rows]
+        return np.array(found, dtype=np.int32).reshape(len(found), len(self.space.names))
+
+    def rows_of(self, trace: Trace) -> list[int]:
+        """Rows of what another run on this space has visited."""
+        if trace.configurations is None:
+            return [-1] * trace.rows.size
+        rows = [self.row(config) for config in map(tuple, trace.configurations.tolist())]
+        self._ask([row for row in rows if row >= 0])
+        return rows
+
+    def _ask(self, rows: Sequence[int]) -> None:
+        new = [row for row in dict.fromkeys(rows) if row not in self._outcomes]
+        if new:
+            outcomes = self._model.outcomes([self._places[row] for row in new])
+            self._outcomes.update(zip(new, outcomes, strict=True))
+
+
+def _seconds(outcome: Outcome) -> tuple[float, float, bool]:
+    """As of `Recording.timed`: whether it got as far as being timed."""
+    timed = not outcome.status or (outcome.benchmark_s > 0 and outcome.status != _COMPILE_ERROR)
+    return outcome.compile_s, outcome.benchmark_s, timed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run's space, with the kernel that it belongs to."""
+
+    places: PlacedSpace
+    kernel: BoundKernel
+
+
+class BoundKernel(Protocol):
+    """A kernel whose space can be worked out here; see `llamea_gpu.frameworks.helion.whole`."""
+
+    def pretended(self) -> AbstractContextManager[Any]:
+        """Within, its space may be used."""
+
+    def space(
+        self,
+        rng: np.random.Generator,
+        starts: Sequence[Configuration],
+        default: Configuration | None,
+    ) -> WholeSpace:
+        """The space of one run."""
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTask:
+    """Tuning on a modelled whole space.
+
+    ``cloud`` is what was measured of it, ``model`` what it says of everything else. ``yardstick``
+    is what scores are made with; None where none is wanted.
+    """
+
+    cloud: Cloud
+    model: CostModel
+    clock: Clock
+    budget_s: float = BUDGET_S
+    yardstick: Yardstick | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.budget_s) and self.budget_s > 0):
+            raise TaskError(f"a budget must be positive seconds, but got {self.budget_s}")
+        if not self.cloud.starts:
+            raise TaskError(
+                f"{self.name}: a task needs configurations to start from, but there are none"
+            )
+        if not math.isfinite(self.optimum_ms):
+            raise TaskError(f"{self.name}: a task needs a configuration that works, but has none")
+
+    @property
+    def name(self) -> str:
+        """The cloud's name."""
+        return self.cloud.info.name
+
+    @property
+    def info(self) -> RecordingInfo:
+        """Where it comes from."""
+        return self.cloud.info
+
+    @property
+    def optimum_ms(self) -> float:
+        """The best time that was measured: what is best of all is not known."""
+        return self.cloud.best_ms
+
+    @property
+    def median_ms(self) -> float:
+        """Of the measured times."""
+        return float(np.median(self.cloud.times_ms[self.cloud.ok]))
+
+    @property
+    def default_ms(self) -> float:
+        """What the kernel takes untuned: modelled time of its default, else of its best start."""
+        wanted = self.cloud.starts if self.cloud.default is None else (self.cloud.default,)
+        times_ms = [outcome.time_ms for outcome in self.model.outcomes(wanted)]
+        best_ms = min(times_ms)
+        return best_ms if math.isfinite(best_ms) else self.median_ms
+
+    @property
+    def evaluation_s(self) -> float:
+        """What an evaluation takes, about: of configurations within twice the best."""
+        cloud = self.cloud
+        near = cloud.ok & (np.nan_to_num(cloud.times_ms, nan=np.inf) <= 2 * self.optimum_ms)
+        compile_s, benchmark_s = (
+            float(np.mean(column[near])) for column in (cloud.compile_s, cloud.benchmark_s)
+        )
+        side_by_side_s = compile_s / self.clock.workers
+        if self.clock.name.startswith("pipelined"):
+            return max(side_by_side_s, benchmark_s)
+        return side_by_side_s + benchmark_s
+
+    @property
+    def budget_evaluations(self) -> float:
+        """How many evaluations the budget holds, about."""
+        return self.budget_s / self.evaluation_s
+
+    @property
+    def axis_s(self) -> FloatArray:
+        """The time axis of the score, (1000,)."""
+        return np.linspace(0.0, self.budget_s, AXIS_POINTS + 1)[1:]
+
+    def required_yardstick(self) -> Yardstick:
+        """What a score is made with.
+
+        Raises:
+            TaskError: there is none, or it is one of other costs or another budget.
+        """
+        found = self.yardstick
+        if found is None:
+            raise TaskError(
+                f"{self.name}: a score on a whole space needs its yardstick, but there is none: "
+                f"llamea-gpu spaces yardstick {self.name}"
+            )
+        if found.budget_s != self.budget_s:
+            raise TaskError(
+                f"{self.name}: a yardstick must be of the task's budget ({self.budget_s:g} s), but "
+                f"is of {found.budget_s:g} s: llamea-gpu spaces yardstick {self.name}"
+            )
+        return found
+
+    def costs(self) -> CostSource:
+        """None by itself.
+
+        Raises:
+            TaskError: always: each run has a `PlacedSpace` of its own.
+        """
+        raise TaskError(f"{self.name}: the costs of a whole space belong to a run: use `opened`")
+
+    def bind(self) -> BoundKernel:
+        """The kernel, bound once in a process.
+
+        Raises:
+            SpaceError: what it needs is not here, or not what was measured.
+        """
+        from llamea_gpu.frameworks.helion.whole import bind
+
+        return bind(self.cloud)
+
+    @contextlib.contextmanager
+    def opened(self, seed: int) -> Iterator[Run]:
+        """A run's space, whose randomness depends on ``seed``.
+
+        Raises:
+            SpaceError: as for `bind`.
+        """
+        kernel = self.bind()
+        with kernel.pretended():
+            rng = np.random.default_rng([seed, _SPACE])
+            space = kernel.space(rng, self.cloud.starts, self.cloud.default)
+            yield Run(PlacedSpace(space, self.model), kernel)
+
+
+def begin(evaluator: Evaluator, places: PlacedSpace | None, start: Trace | None) -> None:
+    """What a run on a whole space starts with is measured before its searcher begins.
+
+    Raises:
+        BudgetExhausted: the budget does not even hold that.
+    """
+    if places is not None and start is None:
+        evaluator.ask(np.array([places.place(c) for c in places.space.starts], dtype=np.int64))
+
+
+def default_clock(cloud: Cloud) -> Clock:
+    """The engine's, with as many compilers as measured the cloud."""
+    return PipelinedClock(cloud.info.parallel_workers)
+
+
+AnyTask = Task | WholeTask
