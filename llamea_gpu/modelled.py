@@ -105,6 +105,17 @@ class Outcome(Protocol):
 class CostModel(Protocol):
     """The costs of every configuration of a whole space: a function of the configuration alone."""
 
+    @property
+    def best_ms(self) -> float:
+        """The best time that was measured."""
+
+    @property
+    def digest(self) -> str:
+        """Identity of the measurements behind it."""
+
+    def outcome(self, config: Configuration) -> Outcome:
+        """What measuring it would give."""
+
     def outcomes(self, configs: Sequence[Configuration]) -> Sequence[Outcome]:
         """One for each."""
 
@@ -211,7 +222,9 @@ class PlacedSpace:
 
     def _ask(self, rows: Sequence[int]) -> None:
         new = [row for row in dict.fromkeys(rows) if row not in self._outcomes]
-        if new:
+        if len(new) == 1:
+            self._outcomes[new[0]] = self._model.outcome(self._places[new[0]])
+        elif new:
             outcomes = self._model.outcomes([self._places[row] for row in new])
             self._outcomes.update(zip(new, outcomes, strict=True))
 
@@ -282,7 +295,7 @@ class WholeTask:
     @property
     def optimum_ms(self) -> float:
         """The best time that was measured: what is best of all is not known."""
-        return self.cloud.best_ms
+        return self.model.best_ms
 
     @property
     def median_ms(self) -> float:

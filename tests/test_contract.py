@@ -74,7 +74,7 @@ def test_a_program_in_the_sandbox_finds_what_was_measured_and_nothing_else() -> 
         assert not isinstance(space, DescribesKernel)
         assert facts_of(space) == KernelFacts()
     assert isinstance(begun, BeginsWith)
-    evaluate = child.Evaluate(RECORDING.space, 1, 8)
+    evaluate = child.Evaluate(RECORDING.space, 1, 8, 0.0)
     assert not isinstance(evaluate, ExplainsFailures | SimulatesTime)
 
 

@@ -82,6 +82,10 @@ class SpaceModel:
         self._known = self._measured()
         self.best_ms = min(outcome.time_ms for outcome in self._known.values())
 
+    def __reduce__(self) -> tuple[type[SpaceModel], tuple[Cloud]]:
+        # The trees are found in the cache where it is read.
+        return SpaceModel, (self.cloud,)
+
     @property
     def noise(self) -> float:
         """Relative standard deviation of a reading near the best; nan without repeats."""

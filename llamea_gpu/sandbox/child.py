@@ -62,16 +62,16 @@ def _run_candidate(job: Mapping[str, Any], spaces: Mapping[str, SearchSpace]) ->
     linecache.cache[CANDIDATE_FILE] = (len(source), None, lines, CANDIDATE_FILE)
     exec(compile(source, CANDIDATE_FILE, "exec"), module.__dict__)  # noqa: S102 - what it is for
     optimizer = getattr(module, job["class_name"])(**job["hyperparameters"])
-    parallel, max_pending = job["parallel"], job["max_pending"]
+    told = job["parallel"], job["max_pending"], job["spent"]
     evaluate: Evaluate
     view: Any
     if job["whole"] is not None:
         remote = RemoteSpace(**job["whole"])
-        view, evaluate = RemoteView(remote), WholeEvaluate(remote, parallel, max_pending)
+        view, evaluate = RemoteView(remote), WholeEvaluate(remote, *told)
         measured = list(map(tuple, job["measured"]))
     else:
         space = spaces[job["space"]]
-        view, evaluate = SpaceView(space, rng), Evaluate(space, parallel, max_pending)
+        view, evaluate = SpaceView(space, rng), Evaluate(space, *told)
         measured = [space.configuration(row) for row in job["measured"]]
     optimizer(evaluate, SeededSpace(view, measured) if measured else view, rng)
 

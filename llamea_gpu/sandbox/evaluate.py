@@ -47,12 +47,12 @@ class Evaluate:
 
     __slots__ = ("_empty_calls", "_max_pending", "_parallel", "_pending", "_space", "_spent")
 
-    def __init__(self, space: RowedSpace, parallel: int, max_pending: int) -> None:
+    def __init__(self, space: RowedSpace, parallel: int, max_pending: int, spent: float) -> None:
         self._space = space
         self._parallel = parallel
         self._max_pending = max_pending
         self._pending = 0
-        self._spent = 0.0
+        self._spent = spent
         self._empty_calls = 0  # in a row
 
     @property

@@ -78,7 +78,7 @@ class Job:
         """The space that the child has; None where the host has to be asked."""
         return self.task.recording.space if isinstance(self.task, Task) else None
 
-    def to_bytes(self, parallel: int) -> bytes:
+    def to_bytes(self, parallel: int, spent: float) -> bytes:
         """What the child is told: JSON. The task is not in it.
 
         Raises:
@@ -92,6 +92,7 @@ class Job:
             "whole": None if self.places is None else self.places.parameters(),
             "seed": self.seed,
             "parallel": parallel,
+            "spent": spent,
             "max_pending": MAX_PENDING,
             "measured": self._measured(),
         }

@@ -203,8 +203,8 @@ class WholeEvaluate(Evaluate):
 
     __slots__ = ("_submitted", "_whole")
 
-    def __init__(self, space: RemoteSpace, parallel: int, max_pending: int) -> None:
-        super().__init__(space, parallel, max_pending)
+    def __init__(self, space: RemoteSpace, parallel: int, max_pending: int, spent: float) -> None:
+        super().__init__(space, parallel, max_pending, spent)
         self._whole = space
         self._submitted: dict[int, deque[Configuration]] = {}
 

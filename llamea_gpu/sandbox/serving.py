@@ -59,7 +59,7 @@ def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
         begin(evaluator, job.places, job.start)
     except BudgetExhausted:
         return evaluator.trace(outcome="budget", seed=job.seed, cpu_s=0.0)
-    told = job.to_bytes(evaluator.parallel)
+    told = job.to_bytes(evaluator.parallel, evaluator.spent)
     with zygote.fork(job.listed, job.limits) as child:
         end = _Service(child, job, told, evaluator).serve()
         child.kill()

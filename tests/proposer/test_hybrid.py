@@ -148,7 +148,7 @@ def test_a_sandboxed_candidate_begins_with_what_was_measured(runner: Runner, tas
 def test_the_child_is_told_an_order_and_no_cost(task: Task) -> None:
     start = first_part(task, [3, 50, 7, 90])
     job = Job(Program.unread(UNTRUSTED, "FromTheBest"), task, seed=1, start=start)
-    told = json.loads(job.to_bytes(1))
+    told = json.loads(job.to_bytes(1, 0.0))
     costs = task.recording.time_ms
     assert told["measured"] == sorted([3, 50, 7, 90], key=lambda row: costs[row])
     assert not [value for value in told.values() if isinstance(value, float)]

@@ -75,7 +75,7 @@ class NormalForm:
         """The normalised configuration of indices in range.
 
         Raises:
-            NoTablesError: Helion answers in a way that it did not when it was asked before.
+            NoTablesError: Helion refuses it, or answers one question in two ways.
         """
         self._answered += 1
         if self._answered % _AUDITED:

@@ -18,6 +18,7 @@ import contextlib
 import copy
 import importlib.metadata
 import importlib.util
+import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.static import PretendedGpu
     from llamea_gpu.spaces.cloud import Cloud
 
+KERNELS_VARIABLE = "LLAMEA_GPU_KERNELS"  # folders of the user's own kernel scripts
 # Normalised configurations that a process keeps from run to run, about half a kilobyte each.
 _MOST_KEPT = 400_000
 _DRAWS = 4096  # random configurations of each kind that are kept
@@ -104,8 +106,6 @@ def bind(cloud: Cloud) -> BoundKernel:
         SpaceError: Helion is not installed, the kernel script is not here or does not load, the GPU
             is none that can be pretended, or a parameter is not what it was.
     """
-    from llamea_gpu.frameworks.helion.kernel_script import find_script
-
     if importlib.util.find_spec("helion") is None:
         raise SpaceError(
             f"{cloud.info.name} is a whole space of Helion, whose rules Helion itself must apply, "
@@ -113,12 +113,12 @@ def bind(cloud: Cloud) -> BoundKernel:
         )
     gpu = _gpu(cloud)
     try:
-        script = find_script(cloud.script)
+        script = _script(cloud)
         key = (script, cloud.shape, gpu)
         if key not in _bound:
             _bound[key] = _bind(script, cloud.shape, gpu)
     except RecordingError as error:
-        raise SpaceError(f"{cloud.info.name}: its kernel must be here: {error}") from error
+        raise SpaceError(f"{cloud.info.name}: {error}") from error
     found = _bound[key]
     _check(cloud, found.template)
     return found
@@ -214,6 +214,23 @@ def _shared_space(generation: Any, seeds: Sequence[list[Any]]) -> HelionSpace:
     space._config_gen = _Draws(space._config_gen)
     SharedSpace.form = NormalForm.learn(space.asked, space.cardinalities, space.starts)
     return space
+
+
+def _script(cloud: Cloud) -> Path:
+    """By name alone: what a file says is no reason to run just any script."""
+    from llamea_gpu.frameworks.helion.kernel_script import shipped_kernels
+
+    folders = os.environ.get(KERNELS_VARIABLE, "").split(os.pathsep)
+    known = {
+        path.stem: path for folder in filter(None, folders) for path in Path(folder).glob("*.py")
+    }
+    known |= shipped_kernels()
+    if cloud.script not in known:
+        raise RecordingError(
+            f"its kernel script must ship or lie in a folder of ${KERNELS_VARIABLE}, but "
+            f"{cloud.script!r} is none of {', '.join(sorted(known))}"
+        )
+    return known[cloud.script]
 
 
 def _gpu(cloud: Cloud) -> str:
