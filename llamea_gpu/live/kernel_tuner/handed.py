@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +127,7 @@ class HandedStage:
         os.environ.update(self.environment)
         sys.path[:] = self.path
         os.chdir(self.folder)
+        warnings.simplefilter("ignore")  # the calling process has been warned
         try:
             call = load_call(self.call)
         except Exception as error:  # what unpickling imports may raise whatever it likes
