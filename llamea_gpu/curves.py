@@ -84,7 +84,9 @@ class Pool:
         fit = isotonic_regression(means, weights=weights[drawn], increasing=False).x
         ranks: FloatArray = np.interp(axis_s, self.time_s[drawn], fit)
         ends_s = np.sort(np.repeat(self.ends_s, counts))
-        beyond_median = ends_s[ends_s > np.median(ends_s)]
+        # Not np.median, which takes a third of the time of it all.
+        median_s = (ends_s[(ends_s.size - 1) // 2] + ends_s[ends_s.size // 2]) / 2
+        beyond_median = ends_s[ends_s > median_s]
         if beyond_median.size and beyond_median[0] < axis_s[-1]:
             frozen = int(np.searchsorted(axis_s, beyond_median[0], side="right"))
             ranks[frozen:] = ranks[frozen]

@@ -1,7 +1,8 @@
-"""Fixtures shared by every test: where the third-party recordings lie, yardsticks."""
+"""Fixtures shared by every test: third-party recordings, yardsticks, shorter bootstraps."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -37,6 +38,16 @@ def yardsticks() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "simulated_yardstick", remembered)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shorter_bootstraps() -> Iterator[None]:
+    """A bench's intervals from 100 resamples, not 1,000: what tests ask of them is coarse."""
+    from llamea_gpu.bench import execution
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execution, "analyse", functools.partial(execution.analyse, resamples=100))
         yield
 
 

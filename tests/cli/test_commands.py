@@ -24,7 +24,7 @@ def test_version_and_help() -> None:
 
 @pytest.mark.parametrize("name", _COMMANDS)
 def test_every_command_explains_itself(name: str) -> None:
-    assert f"{name} [OPTIONS]" in process(name, "--help").stdout
+    assert f"{name} [OPTIONS]" in llamea(name, "--help").stdout
 
 
 def test_a_misspelt_command_is_suggested() -> None:

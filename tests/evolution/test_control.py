@@ -26,10 +26,10 @@ def questions(client) -> dict[str, str]:
 async def test_questions_of_the_control_do_not_depend_on_answers(
     harness, settings, scripted, control: str
 ) -> None:
-    settings = settings.model_copy(update={"control": control, "candidates": 6})
+    settings = settings.model_copy(update={"control": control, "candidates": 4})
     asked = []
     for first in (climber_program(2), random_program(3), BROKEN):
-        answers = {(slot, 0): answer(climber_program(slot + 4)) for slot in range(6)}
+        answers = {(slot, 0): answer(climber_program(slot + 4)) for slot in range(4)}
         client = scripted({**answers, (0, 0): answer(first), (0, 1): answer(random_program(5))})
         outcome, archive = await harness.run(settings, client)
         archive.close()

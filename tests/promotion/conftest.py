@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.programs import answer
@@ -18,7 +20,7 @@ from llamea_gpu.evolution.loop import Evolution
 from llamea_gpu.evolution.session import build_ledger, build_problem, start
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Usage
-from llamea_gpu.promotion import Check, PromotionSettings, gate
+from llamea_gpu.promotion import Check, PromotionSettings, gate, procedure
 from llamea_gpu.runner import Runner
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.tasks import Task, build_tasks
@@ -46,6 +48,13 @@ class Answers:
 def runner() -> Iterator[Runner]:
     with Runner.open(workers=2) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def one_runner_for_all(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox opens in half a second. Determinism is still over sandboxes of its own."""
+    shared = SimpleNamespace(open=lambda **_: contextlib.nullcontext(runner))
+    monkeypatch.setattr(procedure, "Runner", shared)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ HOSTILE = (
     "<script>window.pwned=1</script><a href='javascript:window.pwned=1'>x</a>"
     '<a href="https://example.invalid/">y</a> \'"&amp;{{ 7*7 }}'
 )
+PHONE = {"viewport": {"width": 360, "height": 700}, "is_mobile": True, "has_touch": True}
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def opened(chromium: Any, page: Path, address: str = "", **options: Any) -> Iter
 @pytest.fixture(scope="module")
 def shared(chromium: Any, run_page: Path) -> Iterator[Any]:
     """One tab for the tests that leave the page as they found it: loading takes its time."""
-    with opened(chromium, run_page) as tab:
+    with opened(chromium, run_page, color_scheme="light") as tab:
         yield tab
 
 
@@ -81,15 +82,23 @@ def drawn_charts(tab: Any) -> int:
     return tab.locator(".plot.js-plotly-plot:visible").count()
 
 
-@pytest.mark.parametrize("kind", ["run", "bench"])
-def test_every_tab_opens_and_draws(kind: str, chromium, request) -> None:
-    with opened(chromium, request.getfixturevalue(f"{kind}_page")) as tab:
-        for title in tabs(tab):
-            open_tab(tab, title)
-            visible = tab.locator(".plot:visible").count()
-            assert drawn_charts(tab) == visible
-            assert tab.locator("[role=tabpanel]:visible").count() >= 1
-        assert len(tabs(tab)) >= 6
+def assert_every_tab_opens_and_draws(tab: Any) -> None:
+    for title in tabs(tab):
+        open_tab(tab, title)
+        visible = tab.locator(".plot:visible").count()
+        assert drawn_charts(tab) == visible
+        assert tab.locator("[role=tabpanel]:visible").count() >= 1
+    assert len(tabs(tab)) >= 6
+
+
+def test_every_tab_of_a_run_opens_and_draws(reader) -> None:
+    assert_every_tab_opens_and_draws(reader)
+
+
+def test_every_tab_of_a_bench_opens_and_draws_and_fits_a_phone(chromium, bench_page) -> None:
+    with opened(chromium, bench_page, **PHONE) as tab:
+        assert_every_tab_opens_and_draws(tab)
+        assert_no_tab_scrolls_sideways(tab)
 
 
 def test_tabs_work_by_arrow_keys(reader) -> None:
@@ -250,25 +259,27 @@ def test_dark_mode_follows_the_system_and_the_button(chromium, run_page) -> None
         tab.reload()
         tab.wait_for_selector("html[data-ready]", state="attached")
         assert background(tab) == "rgb(255, 255, 255)"
-    with opened(chromium, run_page, color_scheme="light") as tab:
-        assert background(tab) == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("kind", ["run", "bench"])
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(kind, chromium, request) -> None:
-    page = request.getfixturevalue(f"{kind}_page")
-    phone = {"viewport": {"width": 360, "height": 700}, "is_mobile": True, "has_touch": True}
-    with opened(chromium, page, **phone) as tab:
-        for title in tabs(tab):
-            open_tab(tab, title)
-            assert tab.evaluate("document.documentElement.scrollWidth") <= 360, title
-        if kind == "run":
-            open_tab(tab, "Candidates")
-            tab.get_by_role("link", name="#2", exact=True).first.tap()
-            tab.wait_for_selector("#details-title:has-text('#2 ')")
-            for part in tab.locator("#details [role=tab]").all():
-                part.tap()
-                assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+def test_a_light_system_gets_light_colours(reader) -> None:
+    assert background(reader) == "rgb(255, 255, 255)"
+
+
+def assert_no_tab_scrolls_sideways(tab: Any) -> None:
+    for title in tabs(tab):
+        open_tab(tab, title)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360, title
+
+
+def test_a_phone_shows_all_of_a_run_without_scrolling_sideways(chromium, run_page) -> None:
+    with opened(chromium, run_page, **PHONE) as tab:
+        assert_no_tab_scrolls_sideways(tab)
+        open_tab(tab, "Candidates")
+        tab.get_by_role("link", name="#2", exact=True).first.tap()
+        tab.wait_for_selector("#details-title:has-text('#2 ')")
+        for part in tab.locator("#details [role=tab]").all():
+            part.tap()
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_everything_has_a_name_for_those_who_do_not_see_it(reader) -> None:
