@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llamea_gpu.cli.options import progress_line
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.spaces.catalogue import check_cloud_name
+
+if TYPE_CHECKING:
+    from llamea_gpu.recording.clouds import CloudOutcome
+    from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
 
@@ -32,6 +39,14 @@ Sizes = Annotated[
     typer.Option(
         "--size", help="NAME=VALUE, of the problem, for tune_kernel_arguments(); repeatable."
     ),
+]
+Whole = Annotated[
+    int | None,
+    typer.Option(min=1, help="This many measurements of the whole space instead: a cloud."),
+]
+CloudSearchers = Annotated[
+    list[str] | None,
+    typer.Option("--searcher", help="With --whole: whose trajectories are part; repeatable."),
 ]
 Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
 
@@ -63,9 +78,12 @@ def kernel_tuner(
     max_seconds: MaxSeconds = None,
     size: Sizes = None,
     name: Name = None,
+    whole: Whole = None,
+    searcher: CloudSearchers = None,
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
 
+    With --whole it is a cloud of a space that is too large to list.
     SCRIPT defines tune_kernel_arguments(), which returns the keyword arguments of tune_kernel; it
     is executed. Interrupted or killed, the same command continues where it was.
     """
@@ -73,7 +91,9 @@ def kernel_tuner(
     from llamea_gpu.recording.kernel_tuner.record import record_kernel
     from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
-    check_new_output(output)
+    check_cloud_options(whole, searcher, {"--sample": sample})
+    if whole is None:
+        check_new_output(output)
     settings = RecordSettings(
         devices=tuple(device or [0]),
         compilers=compilers,
@@ -87,6 +107,9 @@ def kernel_tuner(
         name=name,
         command=command_line(script, output),
     )
+    if whole is not None:
+        _record_cloud(script, output, whole, searcher, settings)
+        return
     with progress_line(progress_text) as show:
         outcome = record_kernel(script, output, settings, show)
     if outcome.recording is None:
@@ -100,6 +123,76 @@ def kernel_tuner(
         f"{output}: {found.info.name}, {found.space.size} configurations, "
         f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms"
     )
+
+
+def _record_cloud(
+    script: Path,
+    output: Path,
+    whole: int,
+    searcher: list[str] | None,
+    settings: RecordSettings,
+) -> None:
+    from llamea_gpu.recording.clouds import SEARCHERS, MixtureSettings
+    from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
+
+    mixed = MixtureSettings(
+        whole,
+        seconds=settings.max_seconds,
+        searchers=tuple(searcher or SEARCHERS),
+        seed=settings.seed,
+        name=settings.name,
+        command=settings.command,
+    )
+    check_cloud_output(output)
+    with progress_line(progress_text) as show:
+        outcome = record_cloud(script, output, mixed, settings, show)
+    print_cloud_outcome(output, outcome, whole)
+
+
+def check_cloud_options(
+    whole: int | None, searcher: list[str] | None, others: Mapping[str, object]
+) -> None:
+    """Refuse options that mean nothing beside ``--whole``, or without it.
+
+    Raises:
+        SpaceError: there are some.
+    """
+    given = [option for option, value in others.items() if value]
+    if whole is not None and given:
+        raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(given)}")
+    if whole is None and searcher:
+        raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
+
+
+def check_cloud_output(output: Path) -> None:
+    """Refuse an output that is not called as clouds are, or exists without a journal beside it.
+
+    Raises:
+        SpaceError: it is one.
+    """
+    check_cloud_name(output)
+    if not journal_path(output).exists():  # with a journal, it is a part to be completed
+        check_new_output(output)
+
+
+def print_cloud_outcome(output: Path, outcome: CloudOutcome, measurements: int) -> None:
+    """How measuring a cloud ended; exits with 130 after Ctrl-C."""
+    for searcher, trouble in outcome.troubles.items():
+        typer.secho(f"warning: {searcher}: {trouble}", fg=typer.colors.YELLOW, err=True)
+    if outcome.cloud is not None:
+        found = outcome.cloud
+        others = "".join(f", {k} {v:.6g} ms" for k, v in found.info.references_ms.items())
+        typer.echo(
+            f"{output}: {found.info.name}, a cloud of {len(found)} measurements, "
+            f"{1 - found.ok.mean():.1%} failing, best {found.best_ms:.6g} ms{others}"
+        )
+    if outcome.done < measurements:
+        typer.echo(
+            f"{outcome.done} of {measurements} measured, kept in {outcome.journal}: the same "
+            f"command continues"
+        )
+    if outcome.interrupted:
+        raise typer.Exit(130)
 
 
 def check_new_output(output: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,17 +12,21 @@ from rich.table import Table
 
 from llamea_gpu.cli.options import AsJson, output_console, progress_line, step
 from llamea_gpu.cli.record import (
+    CloudSearchers,
     MaxSeconds,
     Name,
     Seed,
+    Whole,
+    check_cloud_options,
+    check_cloud_output,
     check_new_output,
     command_line,
+    print_cloud_outcome,
     progress_text,
 )
 from llamea_gpu.cli.text import cell
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.spaces.catalogue import check_cloud_name
 
 if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.static import StaticReport
@@ -49,14 +52,8 @@ def record_helion(
     save_grid: Annotated[
         Path | None, typer.Option(help="Write the grid to this file and measure nothing.")
     ] = None,
-    whole: Annotated[
-        int | None,
-        typer.Option(min=1, help="No grid: this many measurements of the whole space, a cloud."),
-    ] = None,
-    searcher: Annotated[
-        list[str] | None,
-        typer.Option(help="With --whole: whose trajectories are part of it; repeatable."),
-    ] = None,
+    whole: Whole = None,
+    searcher: CloudSearchers = None,
     shape: Shape = None,
     compilers: Annotated[
         int | None, typer.Option(min=1, help="Compiling processes; default: the free cores.")
@@ -93,15 +90,13 @@ def record_helion(
         "name": name,
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
+    grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
+    check_cloud_options(whole, searcher, grids)
     if whole is not None:
-        grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
-        _refuse_grid([option for option, value in grids.items() if value])
         if searcher:
             chosen["searchers"] = tuple(searcher)
         _record_cloud(script, output, {"measurements": whole, "seconds": max_seconds, **chosen})
         return
-    if searcher:
-        raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.record import (
         RecordSettings,
@@ -144,11 +139,6 @@ def record_helion(
         )
 
 
-def _refuse_grid(options: list[str]) -> None:
-    if options:
-        raise SpaceError(f"a cloud has no grid, but got {', '.join(options)} beside --whole")
-
-
 def _record_cloud(script: str, output: Path | None, chosen: dict[str, Any]) -> None:
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
@@ -156,28 +146,11 @@ def _record_cloud(script: str, output: Path | None, chosen: dict[str, Any]) -> N
     path = find_script(script)
     if output is None:
         raise SpaceError("a cloud needs a file to write: name it with -o")
-    check_cloud_name(output)
-    if not journal_path(output).exists():  # with a journal, it is a part to be completed
-        check_new_output(output)
+    check_cloud_output(output)
     settings = CloudSettings(**chosen, command=command_line(path, output))
     with progress_line(progress_text) as show:
         outcome = record_cloud(path, output, settings, show)
-    for searcher, trouble in outcome.troubles.items():
-        typer.secho(f"warning: {searcher}: {trouble}", fg=typer.colors.YELLOW, err=True)
-    if outcome.cloud is not None:
-        found = outcome.cloud
-        typer.echo(
-            f"{output}: {found.info.name}, a cloud of {len(found)} measurements, "
-            f"{1 - found.ok.mean():.1%} failing, best {found.best_ms:.6g} ms, Helion's default "
-            f"{found.info.references_ms.get('helion_default', math.nan):.6g} ms"
-        )
-    if outcome.done < settings.measurements:
-        typer.echo(
-            f"{outcome.done} of {settings.measurements} measured, kept in {outcome.journal}: the "
-            f"same command continues"
-        )
-    if outcome.interrupted:
-        raise typer.Exit(130)
+    print_cloud_outcome(output, outcome, settings.measurements)
 
 
 def describe_helion(

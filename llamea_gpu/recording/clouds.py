@@ -36,6 +36,7 @@ from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
 
 SEARCHERS = ("steady_state_genetic_algorithm", "conditioned_local_search", "growing_foresight")
+_HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
 _MESSAGE = 160  # letters of what a failure said
 
 
@@ -223,10 +224,18 @@ class _Session:
             outcomes = pipeline.wait(deadline)
             for outcome in outcomes:
                 self._take_in(outcome)
+                self._check_hope(outcome)
             if not outcomes:
                 break
             if not self._has_facts and any(outcome.benchmark_s for outcome in outcomes):
                 self._note_facts(pipeline)
+
+    def _check_hope(self, outcome: Outcome) -> None:
+        if not self.worked and self.done >= _HOPELESS:
+            raise RecordingError(
+                f"a kernel must work for some configurations, but all {self.done} so far failed, "
+                f"the last with {outcome.status}: {outcome.details.get('message', '')}"
+            )
 
     def _more(self) -> bool:
         return self.done + len(self._flying) < self._settings.measurements

@@ -104,10 +104,14 @@ def test_recording_a_cloud_has_no_grid_and_a_name_of_its_own(tmp_path: Path) -> 
     command = ("spaces", "record", "helion", "rope", "--whole", 10)
     out = tmp_path / "rope.cloud.parquet"
     gridded = llamea(*command, "--auto", 5, "--partial", "-o", out, status=2)
-    assert "no grid, but got --auto, --partial beside" in gridded.stderr
+    assert "no grid and no sample, but got --auto, --partial" in gridded.stderr
     assert "NAME.cloud.parquet" in llamea(*command, "-o", tmp_path / "a.parquet", status=2).stderr
     assert "name it with -o" in llamea(*command, status=2).stderr
     out.touch()
     assert "must be a new file" in llamea(*command, "-o", out, status=2).stderr
     grid = ("spaces", "record", "helion", "rope", "--searcher", "random_search", "-o", out)
     assert "needs --whole" in llamea(*grid, status=2).stderr
+    tuned = ("spaces", "record", "kernel-tuner", "mine.py", "-o", tmp_path / "b.cloud.parquet")
+    sampled = llamea(*tuned, "--whole", 10, "--sample", 5, status=2)
+    assert "no grid and no sample, but got --sample" in sampled.stderr
+    assert "must be a Python file" in llamea(*tuned, "--whole", 10, status=2).stderr

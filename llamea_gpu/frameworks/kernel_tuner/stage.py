@@ -11,11 +11,13 @@ import fcntl
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
+from unittest import mock
 
 import numpy as np
 
@@ -59,6 +61,8 @@ class ScriptStage:
         scratch: a folder of this process's own, emptied when it starts.
         device: its number; backend: instead of the script's ``lang``.
         iterations: timed runs of each configuration.
+        listed: the valid configurations are listed and described first; False for a kernel that has
+            too many of them.
     """
 
     script: Path
@@ -68,6 +72,7 @@ class ScriptStage:
     backend: str | None = None
     iterations: int = 7
     sizes: Mapping[str, Value] = field(default_factory=dict)
+    listed: bool = True
 
     def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
@@ -85,7 +90,22 @@ class ScriptStage:
         os.environ["CUDA_CACHE_DISABLE"] = "1"
         # Kernel Tuner writes sources of what failed, and compilers their output, where we are.
         os.chdir(self.scratch)
-        measure(channel, arguments, self.lock, script)
+        with nullcontext() if self.listed else _unlisted(arguments):
+            measure(channel, arguments, self.lock, script)
+
+
+@contextmanager
+def _unlisted(arguments: dict[str, Any]) -> Iterator[None]:
+    """Have ``tune_kernel`` list no configurations: it asks for nothing but their number."""
+    from kernel_tuner.searchspace import Searchspace
+
+    options = {"searchspace_construction_options": {"defer_construction": True}}
+    arguments["strategy_options"] = options
+    with (
+        mock.patch.object(Searchspace, "size", 1, create=True),
+        mock.patch.object(Searchspace, "list", (), create=True),
+    ):
+        yield
 
 
 def measure(
@@ -301,6 +321,7 @@ def _description(
             [places[type(v), v] for places, v in zip(index, configuration, strict=True)]
             for configuration in searchspace.list
         ],
+        "max_threads": int(searchspace.max_threads),
         "environment": {key: str(value) for key, value in runner.get_environment(options).items()},
         "device": str(runner.dev.name) or platform.machine(),
         "language": str(runner.kernel_source.lang),

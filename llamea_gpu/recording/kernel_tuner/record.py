@@ -84,12 +84,12 @@ def record_kernel(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        pipeline = stack.enter_context(_pipeline(script, settings, folder, template))
-        facts = _agreed(pipeline.facts())
+        pipeline = stack.enter_context(opened(script, settings, folder, template))
+        facts = agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
         journal = stack.enter_context(open_journal(where, identity))
-        journal.append({"clocks": _gpu(facts, settings)})
+        journal.append({"clocks": nvidia_facts(facts, settings)})
         left = _left(space, rows, journal, settings.seed)
         tracker = _Tracker(progress, start, total=len(rows))
         tracker.resume(journal.entries)
@@ -105,7 +105,7 @@ def record_kernel(
                     f"a kernel must work for some configurations, but all {tracker.failed} so far "
                     f"failed, the last with {result['status']}: {result['message']}"
                 )
-        journal.append({"clocks": _gpu(facts, settings)})
+        journal.append({"clocks": nvidia_facts(facts, settings)})
         measured = _measured(journal)
         recording = None
         if len(measured) == len(rows):
@@ -116,8 +116,15 @@ def record_kernel(
     return RecordOutcome(recording, where, len(measured), len(rows))
 
 
-def _pipeline(script: Path, settings: RecordSettings, folder: Path, template: Template) -> Pipeline:
-    """Processes that measure on all devices."""
+def opened(
+    script: Path,
+    settings: RecordSettings,
+    folder: Path,
+    template: Template,
+    *,
+    listed: bool = True,
+) -> Pipeline:
+    """Processes that measure on all devices; ``listed`` as of `ScriptStage`."""
     stages = [
         ScriptStage(
             script=script.absolute(),
@@ -127,6 +134,7 @@ def _pipeline(script: Path, settings: RecordSettings, folder: Path, template: Te
             backend=settings.backend,
             iterations=settings.iterations,
             sizes=settings.sizes,
+            listed=listed,
         )
         for device in settings.devices
         for i in range(settings.compilers)
@@ -134,7 +142,7 @@ def _pipeline(script: Path, settings: RecordSettings, folder: Path, template: Te
     return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
 
 
-def _agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """What all processes say about space, kernel and device."""
     for key in ("device", "names", "values", "configurations"):
         if any(other[key] != facts[0][key] for other in facts):
@@ -174,7 +182,7 @@ def _identity(
         "verified": facts["verified"],
         "launch": facts["launch"],
         "device": facts["device"],
-        "driver": _gpu(facts, settings).get("driver", ""),
+        "driver": nvidia_facts(facts, settings).get("driver", ""),
         "language": facts["language"],
         "iterations": settings.iterations,
         "timeout_s": settings.timeout_s,
@@ -183,7 +191,7 @@ def _identity(
     }
 
 
-def _gpu(facts: Mapping[str, Any], settings: RecordSettings) -> dict[str, str]:
+def nvidia_facts(facts: Mapping[str, Any], settings: RecordSettings) -> dict[str, str]:
     """nvidia-smi's facts about the first device; empty for what is no NVIDIA GPU."""
     environment = facts["environment"]
     if "compute_capability" not in environment:  # compiled for the host
