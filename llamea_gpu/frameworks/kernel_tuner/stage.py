@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
@@ -130,6 +132,9 @@ def measure(
 
     # The sources of what fails would stay where we are.
     core.KernelInstance.prepare_temp_files_for_error_msg = _without_a_copy
+    cupy: Any = import_module("kernel_tuner.backends.cupy")
+    if cupy.cp is not None:
+        cupy.get_runtime_info = partial(_gpus, cupy.cp.cuda.runtime, cupy.get_runtime_info)
     measuring = _Measuring(channel, lock, script)
     try:
         # Whatever the environment says: who shares devices out is the owner.
@@ -342,6 +347,21 @@ def _description(
 def _without_a_copy(instance: Any) -> list[str]:
     instance.delete_temp_files()
     return []
+
+
+def _gpus(runtime: Any, everything: Callable[[], Any]) -> str:
+    """What Kernel Tuner reads of CuPy's description of itself, names and buses of the GPUs.
+
+    ``everything`` starts all of CUDA's libraries, on all GPUs, in order to name their versions.
+    """
+    try:
+        text = ""
+        for i in range(runtime.getDeviceCount()):
+            text += f"Device {i} Name: {runtime.getDeviceProperties(i)['name'].decode()}\n"
+            text += f"Device {i} PCI Bus ID: {runtime.deviceGetPCIBusId(i)}\n"
+    except Exception:  # another version's
+        return str(everything())
+    return text
 
 
 def _python(value: Any) -> Any:

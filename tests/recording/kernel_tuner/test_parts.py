@@ -18,7 +18,7 @@ from llamea_gpu.engine.nvidia import gpu_facts
 from llamea_gpu.engine.pipeline import Outcome
 from llamea_gpu.engine.worker import WAITING
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.frameworks.kernel_tuner.stage import Phases, measurement, report
+from llamea_gpu.frameworks.kernel_tuner.stage import Phases, _gpus, measurement, report
 from llamea_gpu.recording.sampling import stratified_rows
 from llamea_gpu.spaces import SearchSpace, load_space
 
@@ -191,6 +191,20 @@ def test_what_uses_a_device_waits_until_it_is_free(tmp_path: Path) -> None:
     measuring.join(timeout=60)
     assert heard == ["compile", WAITING, "benchmark"]
     assert set(phases.seconds) == {"compile", "benchmark"}
+
+
+def test_of_cupys_description_the_gpus_are_enough() -> None:
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2,
+        getDeviceProperties=lambda i: {"name": f"NVIDIA H{i}00".encode()},
+        deviceGetPCIBusId=lambda i: f"0000:0{i}:00.0",
+    )
+    lines = _gpus(runtime, dict).split("\n")[:-1]  # as Kernel Tuner reads it
+    found = {key.strip(): value.strip() for key, value in (line.split(":", 1) for line in lines)}
+    assert found["Device 1 Name"] == "NVIDIA H100"
+    assert found["Device 1 PCI Bus ID"] == "0000:01:00.0"
+    del runtime.deviceGetPCIBusId
+    assert _gpus(runtime, lambda: "all of it") == "all of it"
 
 
 @pytest.mark.parametrize(("units", "free"), [({"time": "ms"}, True), ({}, False)])
