@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.contract import Configuration, Value
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.spaces.parameters import is_ordinal
+from llamea_gpu.spaces.space import Configuration, Value
 
 MOST_COMBINATIONS = 2_048  # of a window
 MOST_SAMPLED = 1_024
