@@ -32,6 +32,30 @@ _COMMANDS = {
 }
 
 
+# At the end of each command's help; tests parse them.
+EXAMPLES = {
+    "run": ("run growing_foresight --space matmul-2048 --seed 1",),
+    "score": ("score traces.csv --space matmul-2048",),
+    "tune": (
+        "tune helion/matmul --with growing_foresight --seconds 60",
+        "tune --space rope-4x32x4096x128 --with conditioned_local_search",
+    ),
+    "bench": (
+        "bench growing_foresight genetic_algorithm --suite quick -o benches/first --report r.html",
+        "bench mine.py kernel_tuner:genetic_algorithm --spaces '*matmul*' --repeats 25",
+    ),
+    "evolve": (
+        "evolve -o runs/first --model MODEL --max-usd 5 --estimate",
+        "evolve -o runs/first --model MODEL --base-url http://localhost:8000/v1 --free",
+        "evolve -o runs/first --resume",
+    ),
+    "promote": ("promote runs/first --dry-run",),
+    "export": ("export growing_foresight --to helion -o growing_foresight.py",),
+    "report": ("report runs/first -o report.html",),
+    "doctor": ("doctor --brief",),
+}
+
+
 class _Commands(TyperGroup):
     """Imports the module of a command when it is named: importing them all takes a second."""
 
@@ -53,7 +77,8 @@ def _load(name: str) -> Any:
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name)
     else:
-        parent.command(name)(found)
+        lines = [f"llamea-gpu {line}" for line in EXAMPLES[name]]
+        parent.command(name, epilog="\n\n".join(["Examples:", *lines]))(found)
     return typer.main.get_group(parent).commands[name]
 
 

@@ -97,13 +97,16 @@ def step(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_line(text: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
-    """A line that follows a run by ``text``; a new one every 15 s where nobody's terminal is."""
+def progress_line(text: Callable[[T], str], first: str = "") -> Iterator[Callable[[T], None]]:
+    """A line that follows a run by ``text``; a new one every 15 s where nobody's terminal is.
+
+    ``first`` names what is done before there is anything to follow.
+    """
     console = Console(stderr=True, highlight=False)
     printed_at_s = -math.inf
 
     with Live(
-        Text(), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        Text(first), console=console, auto_refresh=False, transient=True, redirect_stdout=False
     ) as live:
 
         def show(at: T) -> None:

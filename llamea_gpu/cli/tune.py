@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,12 +27,14 @@ from llamea_gpu.live.result import TuneSettings
 from llamea_gpu.spaces.catalogue import load_space
 
 if TYPE_CHECKING:
-    from llamea_gpu.live import TuneProgress, TuningResult
+    from llamea_gpu.live import ShapesResult, TuneProgress, TuningResult
+
+_LOADING = "loading the framework and the kernel"
 
 
 @options_of(
     TuneSettings,
-    leave=("sizes",),
+    leave=("sizes", "starts"),
     names={"cpu_s": "--cpu-limit", "unsafe": "--unsafe-no-sandbox"},
 )
 def tune(
@@ -47,6 +50,10 @@ def tune(
     size: Annotated[
         list[str] | None,
         typer.Option(help="Kernel Tuner: NAME=VALUE, of the problem; repeatable."),
+    ] = None,
+    shapes: Annotated[
+        str | None,
+        typer.Option(help="Helion: 'all' or names with commas; each starts from the others' best."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 10,
     spaces_path: SpacesPath = None,
@@ -64,9 +71,14 @@ def tune(
     if (script is None) == (space is None):
         raise SearcherError("tune takes a kernel script, or --space and a recording's name")
     settings = TuneSettings(**given, sizes=parse_sizes(size or ()))
+    if shapes is not None:
+        if script is None:
+            raise SearcherError("--shapes are of a kernel script, but a recording was named")
+        _tune_shapes(find_kernel_script(script), searcher, settings, shapes, top, as_json=as_json)
+        return
     if script is not None:
         path = find_kernel_script(script)
-        with progress_line(_progress_text) as show:
+        with progress_line(_progress_text, _LOADING) as show:
             found = tune_script(path, searcher, settings, show)
     else:
         warn_if_unsafe(settings.unsafe)
@@ -79,6 +91,52 @@ def tune(
         _print(found, top)
     if found.trouble:
         typer.echo(f"note: {plain(found.trouble)}", err=True)
+
+
+def _tune_shapes(
+    script: Path, searcher: str, settings: TuneSettings, shapes: str, top: int, *, as_json: bool
+) -> None:
+    from llamea_gpu.live import tune_script_shapes
+
+    with progress_line(_shape_progress_text, _LOADING) as show:
+        found = tune_script_shapes(
+            script, searcher, settings, shapes, lambda *told: show((told[0], told[1]))
+        )
+    if as_json:
+        typer.echo(json.dumps(found.document(top), indent=1))
+        return
+    print_table(output_console(), _shapes_table(found))
+    if found.single is None:
+        typer.echo("no configuration that is best at one shape works at all of them")
+    typer.echo(plain(found.code))
+
+
+def _shapes_table(found: ShapesResult) -> Table:
+    """The best at each shape, beside the default and the one that is best for all."""
+    table = Table(
+        *("shape", "best ms", "default ms", "speed-up", "one for all, ms", "configurations"),
+        title="each shape by itself, and one configuration for all",
+    )
+    for shape, result in found.results.items():
+        best_ms = result.best.time_ms if result.best else math.inf
+        default = result.default_ms
+        single_ms = found.time_ms(shape, found.single) if found.single else math.inf
+        table.add_row(
+            cell(shape),
+            f"{best_ms:.6g}",
+            "-" if default is None else f"{default:.6g}",
+            "-" if default is None else f"{default / best_ms:.2f}x",
+            f"{single_ms:.6g}" if math.isfinite(single_ms) else "-",
+            str(len(result.measured)),
+        )
+    if found.single is not None:
+        percent = 100 * (found.slowdown(found.single) - 1)
+        table.caption = f"one for all is {percent:.1f} % slower than each by itself"
+    return table
+
+
+def _shape_progress_text(at: tuple[str, TuneProgress]) -> str:
+    return f"{at[0]}: {_progress_text(at[1])}"
 
 
 def _print(found: TuningResult, top: int) -> None:

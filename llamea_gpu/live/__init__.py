@@ -7,14 +7,17 @@ from llamea_gpu.live.result import (
     TuneSettings,
     TuningResult,
 )
-from llamea_gpu.live.scripts import framework_of, tune_script
+from llamea_gpu.live.scripts import framework_of, tune_script, tune_script_shapes
+from llamea_gpu.live.shapes import ShapesResult
 
 __all__ = [
     "Measured",
+    "ShapesResult",
     "TuneProgress",
     "TuneSettings",
     "TuningResult",
     "framework_of",
     "tune_recording",
     "tune_script",
+    "tune_script_shapes",
 ]

@@ -55,6 +55,9 @@ class TuneSettings:
         False, description="Run untrusted code without isolation (disposable VMs only)."
     )
     sizes: Mapping[str, Value] = Field(default_factory=dict)
+    starts: tuple[Mapping[str, Any], ...] = Field(
+        (), description="Helion: configurations that are measured before the searcher begins."
+    )
 
     def __post_init__(self) -> None:
         limits = {"evaluations": self.evaluations, "seconds": self.seconds}

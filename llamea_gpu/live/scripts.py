@@ -14,6 +14,7 @@ from typing import Literal
 from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.files import read_text
 from llamea_gpu.live.result import TuneProgress, TuneSettings, TuningResult
+from llamea_gpu.live.shapes import ShapesResult
 from llamea_gpu.resources import resource_dir
 
 FrameworkName = Literal["helion", "kernel_tuner"]
@@ -101,3 +102,31 @@ def tune_script(
     from llamea_gpu.live.kernel_tuner.tuning import tune_kernel_tuner_script
 
     return tune_kernel_tuner_script(script, searcher, settings, progress)
+
+
+def tune_script_shapes(
+    script: Path,
+    searcher: str,
+    settings: TuneSettings,
+    shapes: str,
+    progress: Callable[[str, TuneProgress], None] = lambda *_: None,
+) -> ShapesResult:
+    """Tune the kernel of ``script`` at several of its shapes ("all", or names with commas).
+
+    Raises:
+        SearcherError: as for `tune_script`, no such shape, or a framework without shapes.
+        RecordingError: the script does not load.
+    """
+    if framework_of(script) != "helion":
+        raise SearcherError(
+            f"only Helion's scripts name shapes, but {script} is Kernel Tuner's: tune it once for "
+            f"each --size NAME=VALUE"
+        )
+    if settings.shape is not None:
+        raise SearcherError("tune takes --shape or --shapes, but got both: leave one out")
+    from llamea_gpu.live.helion.registration import require_helion
+
+    require_helion()
+    from llamea_gpu.live.helion.tuning import tune_helion_shapes
+
+    return tune_helion_shapes(script, searcher, settings, shapes, progress)

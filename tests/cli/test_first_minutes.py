@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.command_line import llamea
 from support.fake_openai import FakeOpenAI, error
 
 from llamea_gpu.archive import FILE_NAME
+from llamea_gpu.cli import EXAMPLES, _load
 from llamea_gpu.cli import bench as bench_command
 
 SPACE = "softmax-4096x4096"
@@ -134,3 +136,14 @@ def test_a_model_without_a_price_or_a_server_is_said_before_a_folder_is_made(
     assert server.received == []
     assert "two numbers" in llamea(*arguments, "x", "--price", "cheap", status=2).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_a_commands_help_are_of_that_command(name: str) -> None:
+    command = _load(name)
+    shown = llamea(name, "--help").stdout
+    for example in EXAMPLES[name]:
+        assert example.split()[1] in shown
+        first, *arguments = shlex.split(example)
+        assert first == name
+        command.make_context(name, arguments)  # parses, and does not run

@@ -13,19 +13,20 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from helion import Config
 from helion.exc import NoConfigFound
 
 from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.frameworks.helion.kernel_script import load_case
+from llamea_gpu.frameworks.helion.kernel_script import load_case, shapes_of
 from llamea_gpu.live.helion.facts import HelionFramework, kernel_info, untuned
 from llamea_gpu.live.helion.journal import JournalRequest
 from llamea_gpu.live.helion.pipelined import make_evaluate
@@ -38,6 +39,7 @@ from llamea_gpu.live.result import (
     TuningResult,
 )
 from llamea_gpu.live.searcher import load_searcher
+from llamea_gpu.live.shapes import ShapesResult, chosen_shapes, tune_shapes
 from llamea_gpu.live.watch import Watch
 
 
@@ -69,6 +71,34 @@ def tune_helion_script(
         bound = case.kernel.bind(case.arguments)
         settings = replace(settings, shape=case.shape or None)
         return tune_bound(bound, case.arguments, searcher, settings, progress)
+
+
+def tune_helion_shapes(
+    path: Path,
+    searcher: str,
+    settings: TuneSettings,
+    shapes: str,
+    progress: Callable[[str, TuneProgress], None] = lambda *_: None,
+) -> ShapesResult:
+    """Tune the kernel of a script at several of its shapes; see `llamea_gpu.live.shapes`.
+
+    ``shapes`` are names with commas, or ``all``; ``progress`` is told the shape too.
+
+    Raises:
+        SearcherError, RecordingError: as for `tune_helion_script`, or the script has no such shape.
+    """
+    names = chosen_shapes(shapes, shapes_of(path))
+
+    def tune(shape: str, known: Sequence[Mapping[str, Any]], alone: bool) -> TuningResult:
+        own = replace(settings, shape=shape, starts=tuple(known), journal=None)
+        if alone:  # Helion's default goes first
+            own = replace(own, evaluations=1 + len(known), seconds=None)
+        elif settings.journal is not None:
+            file = settings.journal
+            own = replace(own, journal=file.with_name(f"{file.stem}-{shape}{file.suffix}"))
+        return tune_helion_script(path, searcher, own, partial(progress, shape))
+
+    return tune_shapes(names, tune)
 
 
 def tune_bound(
@@ -151,12 +181,15 @@ def _result(
 @contextlib.contextmanager
 def _settings(of_kernel: Any, settings: TuneSettings) -> Iterator[None]:
     """The run's seed and effort, and no log but of what goes wrong."""
-    wanted: Mapping[str, Any] = {
+    wanted: dict[str, Any] = {
         "autotune_random_seed": settings.seed,
         "autotune_effort": settings.effort,
         "autotune_log_level": logging.ERROR,
         "autotune_progress_bar": False,
     }
+    if settings.starts:
+        starts = [Config(**configuration) for configuration in settings.starts]
+        wanted["autotune_seed_configs"] = starts
     before = {name: getattr(of_kernel, name) for name in wanted}
     try:
         for name, value in wanted.items():

@@ -273,3 +273,15 @@ def test_what_does_not_load_is_refused_before_anything_runs(tmp_path: Path) -> N
     ):
         with pytest.raises(SearcherError, match=said):
             load_searcher(spec, HelionFramework(), {})
+
+
+def test_it_starts_from_what_another_shape_found(live: Bound, provider: type[Watched]) -> None:
+    """What is given is measured right after the default, whatever the searcher would do."""
+    cold = tuned(live, "random_search", evaluations=3)
+    bare = dict(cold.measured[0].configuration)
+    starts = ({**bare, "num_warps": 8, "num_stages": 3}, {**bare, "num_warps": 2})
+    found = tuned(live, "random_search", evaluations=3, starts=starts)
+    assert found.measured[0].configuration == bare
+    seen = [(e.configuration["num_warps"], e.configuration["num_stages"]) for e in found.measured]
+    assert seen[1:] == [(8, 3), (2, bare["num_stages"])]
+    assert cold.measured[1].configuration not in [e.configuration for e in found.measured]
