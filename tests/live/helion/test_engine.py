@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("helion")
@@ -28,8 +29,10 @@ from support.helion_live import bound_kernel, run_search
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.compiling import generate, source_key
+from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.frameworks.helion.stages import Compiler
 from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.live.helion.journal import Config, JournalRequest, Remembered, TuningJournal
 from llamea_gpu.spaces.recording import STATUSES
 
 KEYS = {"c", "how", "status", "ms", "lo", "hi", "compile_s", "bench_s", "source", "at"}
@@ -140,30 +143,66 @@ def test_the_seconds_before_count(live: Any, tmp_path: Path) -> None:
     assert spent == [1.0]
 
 
-@pytest.mark.parametrize("key", ["kernel", "device", "values"])
-def test_a_journal_of_something_else_is_refused(live: Any, tmp_path: Path, key: str) -> None:
-    journal = tmp_path / "journal.jsonl"
-    run_search(engine_search(live, lambda *_: None, journal), provider_in(tmp_path))
-    header, *lines = lines_of(journal)
+@pytest.fixture
+def parts(live: Any) -> tuple[Any, HelionSpace, Config]:
+    """What a journal is opened with, and a configuration."""
+    search = engine_search(live, near_the_start)
+    space = HelionSpace(search.config_gen, np.random.default_rng(1))
+    return search, space, space.starts[0]
+
+
+MEASURED = {"status": "ok", "ms": 1.5, "lo": 1.4, "hi": 1.6, "compile_s": 0.5, "bench_s": 0.1}
+
+
+def kept(parts: Any, path: Path, *entries: dict[str, Any], compilers: int = 2) -> TuningJournal:
+    """A journal with these entries, opened again."""
+    search, space, config = parts
+    request = JournalRequest(path, "mine")
+    journal = request.opened(search, space, compilers)
+    for entry in entries:
+        journal.append(entry.pop("c", config), 3.0, MEASURED | entry)
+    journal.close()
+    return request.opened(search, space, compilers)
+
+
+def test_a_journal_remembers(parts: Any, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = kept(parts, path, {"message": "long " * 100})
+    assert journal.known == {parts[2]: Remembered("ok", 1.5, 0.5, 3.0)}
+    assert journal.used_s == 3.0
+    assert len(lines_of(path)[1]["message"]) == 300
+    with pytest.raises(RecordingError, match=r"another one has .* open"):
+        JournalRequest(path, "mine").opened(parts[0], parts[1], 2)
+    journal.close()
+    failed = kept(parts, path, {"status": "timeout", "ms": None})
+    assert failed.known == {parts[2]: Remembered("timeout", math.inf, 0.5, 3.0)}
+    failed.close()
+
+
+@pytest.mark.parametrize("key", ["kernel", "arguments", "facts", "values", "compilers"])
+def test_a_journal_of_something_else_is_refused(parts: Any, tmp_path: Path, key: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    kept(parts, path, {}).close()
+    header, *lines = lines_of(path)
     other = "\n".join(map(json.dumps, [{**header, key: ["another"]}, *lines])) + "\n"
-    journal.write_text(other)
+    path.write_text(other)
     with pytest.raises(RecordingError, match=rf"differs in {key} .*name another file"):
-        run_search(engine_search(live, lambda *_: None, journal), provider_in(tmp_path))
-    assert journal.read_text() == other
+        JournalRequest(path, "mine").opened(parts[0], parts[1], 2)
+    assert path.read_text() == other
 
 
 @pytest.mark.parametrize(
-    "change", [{"c": [0]}, {"status": "fine"}, {"ms": -1.0}, {"ms": None}, {"at": "late"}]
+    "change", [{"c": (0,)}, {"status": "fine"}, {"ms": -1.0}, {"ms": None}, {"compile_s": "2"}]
 )
-def test_a_line_that_is_none_is_refused(live: Any, tmp_path: Path, change: dict[str, Any]) -> None:
-    journal = tmp_path / "journal.jsonl"
-    run_search(engine_search(live, lambda *_: None, journal), provider_in(tmp_path))
-    header, *lines = lines_of(journal)
-    place = next(i for i, line in enumerate(lines) if line["status"] == "ok")
-    lines[place] |= change
-    journal.write_text("\n".join(map(json.dumps, [header, *lines])) + "\n")
-    with pytest.raises(RecordingError, match=rf"line {place + 2} of .*remove the line"):
-        run_search(engine_search(live, lambda *_: None, journal), provider_in(tmp_path))
+def test_a_line_that_is_none_is_refused(parts: Any, tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "journal.jsonl"
+    with pytest.raises(RecordingError, match=r"line 3 of .*remove the line"):
+        kept(parts, path, {}, change)
+
+
+def test_a_journal_that_cannot_be_made_is_refused(parts: Any, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="must be a file that can be written"):
+        kept(parts, tmp_path / "no" / "journal.jsonl")
 
 
 def test_a_full_disk_costs_the_journal_and_nothing_else(
