@@ -106,7 +106,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         self._submitted = 0
         self._done: list[tuple[Any, BenchmarkResult]] = []
         self._silent: set[int] = set()  # points whose result nobody waits for
-        self._default: Any = None  # until it is measured
+        self._compiled_here: Any = None  # by Helion, and not measured yet
         self._here: Any = None  # to be measured in this process by the next wait
         self._why_not = _unsupported(arguments["kernel"], arguments["settings"], arguments["args"])
         try:
@@ -167,10 +167,10 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             number = self._number()
             self._configs[number] = config
             tasks.append(Task(number, dict(config.config)))
-            if config == self._default:
-                # Helion has run it before: its result need not wait for the process that times.
-                # That one gets it nevertheless, and knows what is hopeless.
-                self._here, self._default = config, None
+            if config == self._compiled_here:
+                # Its result need not wait for the process that times. That one gets it
+                # nevertheless, and knows what is hopeless.
+                self._here, self._compiled_here = config, None
                 self._silent.add(number)
         self._pipeline.submit(tasks)
         self._pipeline.poll()
@@ -213,7 +213,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         self.drop_queued()
         unknown = [config for config in configs if repr(config) not in self._paths]
         if unknown:  # what a journal knew, or what was measured here
-            self._default = None
+            self._compiled_here = None
             self.submit(unknown)
             while self._pipeline is not None and self._configs:
                 self._collect(None)
@@ -363,8 +363,9 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
 
     def _give_arguments(self) -> None:
         """Hand the timing process what it waits for."""
-        default = self.config_spec.default_config()
-        reference = self.kernel.compile_config(default, allow_print=False)
+        spec = self.config_spec  # before 1.5 it has no reference but the default
+        reference = getattr(spec, "autotune_reference_config", spec.default_config)()
+        module = self.kernel.compile_config(reference, allow_print=False).__module__
         TimingData(
             arguments=self.args,
             expected=self._baseline_output,
@@ -377,10 +378,11 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 checked=self.settings.autotune_accuracy_check,
                 arguments_checked=os.getenv("CHECK_INPUT_ACCURACY", "1") == "1",
             ),
-            modules=tuple(_collect_source_modules(sys.modules.get(reference.__module__))),
+            modules=tuple(_collect_source_modules(sys.modules.get(module))),
             environment=_environment(),
         ).save(self._folder / "arguments.pt")
-        self._default = default
+        if getattr(self.settings, "autotune_baseline_fn", None) is None:
+            self._compiled_here = reference
 
     def _subprocess_benchmark_enabled(self) -> bool:
         """Helion's own second process, which imports for seconds, only where the engine is not."""
