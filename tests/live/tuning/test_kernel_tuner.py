@@ -87,6 +87,7 @@ def tuned(script: Path, spec: str, **more: Any) -> TuningResult:
     return tune_script(script, spec, TuneSettings(iterations=1, **more))
 
 
+@pytest.mark.usefixtures("measuring")
 def test_a_model_tunes_a_live_kernel(script: Path, server: FakeOpenAI) -> None:
     server.default = best_and_others
     found = tuned(script, "llm:m?rounds=2&initial=2&patience=9&fallback=none")
