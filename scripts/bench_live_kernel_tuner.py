@@ -246,12 +246,15 @@ def compared(rows: Rows, kernel: str) -> Iterator[str]:
     walls = [wall_s(rows, part) for part in names[:2]]
     firsts = [min(row["at_s"] for row in arm.values()) for arm in (own, engine)]
     spans = [max(row["at_s"] for row in arm.values()) for arm in (own, engine)]
-    rates = [len(arm) / span for arm, span in zip((own, engine), spans, strict=True)]
+    rates = [
+        (len(arm) - 1) / max(span - first, 1e-9)
+        for arm, first, span in zip((own, engine), firsts, spans, strict=True)
+    ]
     yield (
         f"{name}: {len(own)} and {len(engine)} configurations in {walls[0]:.1f} s (Kernel Tuner) "
-        f"and {walls[1]:.1f} s (engine): {walls[0] / walls[1]:.2f} x; {rates[0]:.1f} and "
-        f"{rates[1]:.1f} a second: {rates[1] / rates[0]:.2f} x; first result after {firsts[0]:.2f} "
-        f"and {firsts[1]:.2f} s"
+        f"and {walls[1]:.1f} s (engine): {walls[0] / walls[1]:.2f} x; first result after "
+        f"{firsts[0]:.2f} and {firsts[1]:.2f} s, from then on {rates[0]:.1f} and {rates[1]:.1f} a "
+        f"second: {rates[1] / rates[0]:.2f} x"
     )
     yield f"  engine relative to Kernel Tuner: {agreement(own, engine)}"
     if again:
