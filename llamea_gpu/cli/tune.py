@@ -39,12 +39,17 @@ _LOADING = "loading the framework and the kernel"
 )
 def tune(
     given: dict[str, Any],
-    searcher: Annotated[
-        str, typer.Option("--with", help="llm:MODEL, hybrid:..., an optimizer, FILE.py[:Class].")
-    ],
     script: Annotated[
         str | None,
         typer.Argument(help="Kernel script of Helion or Kernel Tuner, or a shipped one."),
+    ] = None,
+    searcher: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            help="An optimizer, FILE.py[:Class], llm:MODEL, hybrid:...; default: the recommended "
+            "one (growing_foresight in Helion, conditioned_local_search in Kernel Tuner).",
+        ),
     ] = None,
     space: Annotated[str | None, typer.Option(help="Tune this recording instead.")] = None,
     size: Annotated[
@@ -65,8 +70,8 @@ def tune(
     recording in the sandbox. What a model answers to llm: is parsed, never executed.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
-    from llamea_gpu.live import tune_recording, tune_script
-    from llamea_gpu.live.scripts import find_kernel_script
+    from llamea_gpu.live import framework_of, tune_recording, tune_script
+    from llamea_gpu.live.scripts import RECOMMENDED, find_kernel_script
 
     if (script is None) == (space is None):
         raise SearcherError("tune takes a kernel script, or --space and a recording's name")
@@ -74,17 +79,22 @@ def tune(
     if shapes is not None:
         if script is None:
             raise SearcherError("--shapes are of a kernel script, but a recording was named")
-        _tune_shapes(find_kernel_script(script), searcher, settings, shapes, top, as_json=as_json)
+        path = find_kernel_script(script)
+        named = searcher or RECOMMENDED[framework_of(path)]
+        _tune_shapes(path, named, settings, shapes, top, as_json=as_json)
         return
     if script is not None:
         path = find_kernel_script(script)
         with progress_line(_progress_text, _LOADING) as show:
-            found = tune_script(path, searcher, settings, show)
+            named = searcher or RECOMMENDED[framework_of(path)]
+            found = tune_script(path, named, settings, show)
     else:
         warn_if_unsafe(settings.unsafe)
         recording = load_space(str(space), search_path(spaces_path))
+        of_helion = recording.info.framework.lower().startswith("helion")
+        named = searcher or RECOMMENDED["helion" if of_helion else "kernel_tuner"]
         with Console(stderr=True).status("tuning"):
-            found = tune_recording(recording, searcher, settings)
+            found = tune_recording(recording, named, settings)
     if as_json:
         typer.echo(json.dumps(found.document(top), indent=1))
     else:

@@ -56,7 +56,8 @@ class TuneSettings:
     )
     sizes: Mapping[str, Value] = Field(default_factory=dict)
     starts: tuple[Mapping[str, Any], ...] = Field(
-        (), description="Helion: configurations that are measured before the searcher begins."
+        default=(),
+        description="Helion: configurations that are measured before the searcher begins.",
     )
 
     def __post_init__(self) -> None:

@@ -7,6 +7,8 @@ user's own code. What it does not do: execute a script to find out what it is.
 from __future__ import annotations
 
 import ast
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -17,6 +19,10 @@ from llamea_gpu.live.result import TuneProgress, TuneSettings, TuningResult
 from llamea_gpu.live.shapes import ShapesResult
 from llamea_gpu.resources import resource_dir
 
+# Of NVIDIA, of AMD, of either under Windows.
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+# What --with means when it is left out: the best of its kind on kernels that it never saw.
+RECOMMENDED = {"helion": "growing_foresight", "kernel_tuner": "conditioned_local_search"}
 FrameworkName = Literal["helion", "kernel_tuner"]
 _FUNCTIONS: dict[str, FrameworkName] = {
     "helion_kernel": "helion",
@@ -93,9 +99,7 @@ def tune_script(
         RecordingError: the script does not load.
     """
     if framework_of(script) == "helion":
-        from llamea_gpu.live.helion.registration import require_helion
-
-        require_helion()
+        _require_helion_and_gpu(settings.device)
         from llamea_gpu.live.helion.tuning import tune_helion_script
 
         return tune_helion_script(script, searcher, settings, progress)
@@ -124,9 +128,20 @@ def tune_script_shapes(
         )
     if settings.shape is not None:
         raise SearcherError("tune takes --shape or --shapes, but got both: leave one out")
-    from llamea_gpu.live.helion.registration import require_helion
-
-    require_helion()
+    _require_helion_and_gpu(settings.device)
     from llamea_gpu.live.helion.tuning import tune_helion_shapes
 
     return tune_helion_shapes(script, searcher, settings, shapes, progress)
+
+
+def _require_helion_and_gpu(device: int) -> None:
+    """Fail before torch and Helion are imported, which takes long, where no driver is loaded."""
+    from llamea_gpu.live.helion.registration import require_helion
+
+    require_helion()
+    if sys.platform == "linux" and not any(os.path.exists(node) for node in _DRIVERS):
+        raise SearcherError(
+            f"tuning a Helion kernel needs a GPU, but no driver of one is loaded here "
+            f"({', '.join(_DRIVERS)}), and number {device} was asked for; a recording needs none "
+            f"(--space)"
+        )

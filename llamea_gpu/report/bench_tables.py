@@ -60,6 +60,7 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
     rows = []
     for standing in standings:
         s = next(own for own in standing.spaces if own.space == space.name)
+        final_ms, default_ms = space.optimum_ms * (1 + s.regret), space.default_ms
         reach = {r.percent: r for r in s.reaches}
         medians = [reach[p].median_evaluations if p in reach else None for p in TARGETS_PERCENT]
         rows.append(
@@ -70,6 +71,8 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
                 *(_reached(s.reaches, percent) for percent in TARGETS_PERCENT),
                 *(number(value, 1) for value in medians),
                 share(s.regret),
+                f"{final_ms:.4g}",
+                "–" if default_ms is None else f"{default_ms / final_ms:.2f}×",
                 number(s.evaluations, 1),
                 share(s.failure_share),
                 share(s.revisit_share),
@@ -82,7 +85,15 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
             *("searcher", "P", "95 %"),
             *(f"within {percent} %" for percent in TARGETS_PERCENT),
             *(f"evaluations to {percent} %" for percent in TARGETS_PERCENT),
-            *("final regret", "evaluations", "failures", "revisits", "own CPU s"),
+            *(
+                "final regret",
+                "final ms",
+                "over default",
+                "evaluations",
+                "failures",
+                "revisits",
+                "own CPU s",
+            ),
         ),
         tuple(rows),
     )

@@ -147,3 +147,12 @@ def test_the_examples_of_a_commands_help_are_of_that_command(name: str) -> None:
         first, *arguments = shlex.split(example)
         assert first == name
         command.make_context(name, arguments)  # parses, and does not run
+
+
+def test_tune_has_a_searcher_of_its_own_for_each_framework() -> None:
+    for space, named in (
+        (SPACE, "growing_foresight"),
+        ("matmul-2048x2048x1024", "conditioned_local_search"),
+    ):
+        done = llamea("tune", "--space", space, "--evaluations", 3, "--json")
+        assert json.loads(done.stdout)["searcher"] == named
