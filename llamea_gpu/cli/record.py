@@ -48,6 +48,11 @@ CloudSearchers = Annotated[
     list[str] | None,
     typer.Option("--searcher", help="With --whole: whose trajectories are part; repeatable."),
 ]
+Cluster = Annotated[
+    str,
+    typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: all GPUs of a Ray cluster, no others."),
+]
+Gpu = Annotated[str, typer.Option(help="With --cluster: the kind of GPU, as Ray names it (H100).")]
 Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
 
 
@@ -80,6 +85,8 @@ def kernel_tuner(
     name: Name = None,
     whole: Whole = None,
     searcher: CloudSearchers = None,
+    cluster: Cluster = "",
+    gpu: Gpu = "",
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
 
@@ -91,7 +98,7 @@ def kernel_tuner(
     from llamea_gpu.recording.kernel_tuner.record import record_kernel
     from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
-    check_cloud_options(whole, searcher, {"--sample": sample})
+    check_cloud_options(whole, searcher, {"--sample": sample}, cluster)
     if whole is None:
         check_new_output(output)
     settings = RecordSettings(
@@ -106,6 +113,8 @@ def kernel_tuner(
         sizes=parse_sizes(size or ()),
         name=name,
         command=command_line(script, output),
+        cluster=cluster,
+        gpu=gpu,
     )
     if whole is not None:
         _record_cloud(script, output, whole, searcher, settings)
@@ -150,7 +159,7 @@ def _record_cloud(
 
 
 def check_cloud_options(
-    whole: int | None, searcher: list[str] | None, others: Mapping[str, object]
+    whole: int | None, searcher: list[str] | None, others: Mapping[str, object], cluster: str
 ) -> None:
     """Refuse options that mean nothing beside ``--whole``, or without it.
 
@@ -160,6 +169,8 @@ def check_cloud_options(
     given = [option for option, value in others.items() if value]
     if whole is not None and given:
         raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(given)}")
+    if whole is not None and cluster:
+        raise SpaceError("a cloud is made on one machine: leave out --cluster, or --whole")
     if whole is None and searcher:
         raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
 

@@ -13,6 +13,8 @@ from rich.table import Table
 from llamea_gpu.cli.options import AsJson, output_console, progress_line, step
 from llamea_gpu.cli.record import (
     CloudSearchers,
+    Cluster,
+    Gpu,
     MaxSeconds,
     Name,
     Seed,
@@ -74,6 +76,8 @@ def record_helion(
         bool, typer.Option("--partial", help="With --max-seconds: write what is measured by then.")
     ] = False,
     name: Name = None,
+    cluster: Cluster = "",
+    gpu: Gpu = "",
 ) -> None:
     """Record a Helion kernel: every point of a grid over its configuration's slots.
 
@@ -91,7 +95,7 @@ def record_helion(
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
     grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
-    check_cloud_options(whole, searcher, grids)
+    check_cloud_options(whole, searcher, grids, cluster)
     if whole is not None:
         if searcher:
             chosen["searchers"] = tuple(searcher)
@@ -113,6 +117,8 @@ def record_helion(
         max_seconds=max_seconds,
         partial=partial,
         command=command_line(path, written),
+        cluster=cluster,
+        gpu=gpu,
         **{**chosen, **({} if auto is None else {"auto": auto})},
     )
     if save_grid is not None:

@@ -7,6 +7,7 @@ or process is lost, and ends it with the driver. Within it goes on what goes on 
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,34 @@ KIND = "GPU"
 DEVICE = 0  # as an actor counts the one GPU that it sees
 
 Stages = tuple[Sequence[Stage], Sequence[Stage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A kernel's script, which every node must have where the driver has it."""
+
+    path: Path
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> Script:
+        """The one of this machine."""
+        return cls(path.absolute(), _digest(path))
+
+    def here(self) -> Path:
+        """Its path.
+
+        Raises:
+            RecordingError: this node lacks it, or has another one.
+        """
+        found = _digest(self.path) if self.path.is_file() else ""
+        if found != self.digest:
+            raise RecordingError(
+                f"every node must have the driver's script, but here {self.path} "
+                f"{'is another one' if found else 'is missing'}: use a folder that all nodes "
+                f"share, or copy it to the same place"
+            )
+        return self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +154,7 @@ class GpuEngine:
         name = gpu_facts(assigned[0]).get("gpu", "") if assigned else ""
         facts = {**software(), **installed(self._spec.versions), KIND: name}
         return Examined(context.get_node_id(), socket.gethostname(), facts)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

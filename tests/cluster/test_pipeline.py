@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+import ray
 from support.recorder_stages import FACTS, fake_engine, trail
 from support.waiting import wait_until
 
@@ -28,14 +29,10 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture(scope="module")
-def gpu_nodes(nodes: Any) -> Iterator[list[Any]]:
-    """Two nodes with a GPU each; a test that kills one puts another in its place."""
-    there = [nodes.add(gpu="H200") for _ in range(2)]
+@pytest.fixture(scope="module", autouse=True)
+def connection(nodes: Any) -> Iterator[None]:
     with connected(nodes.address):
-        yield there
-        for node in there:
-            nodes.kill(node)
+        yield
 
 
 def spec(folder: Path, seconds: float = 0.0, refuses: str = "") -> EngineSpec:
@@ -51,7 +48,7 @@ def essential(outcome: Outcome) -> tuple[object, ...]:
     return outcome.point, outcome.status, str(told)
 
 
-def test_outcomes_are_those_of_one_machine(gpu_nodes: list[Any], tmp_path: Path) -> None:
+def test_outcomes_are_those_of_one_machine(tmp_path: Path) -> None:
     behaviours: list[dict[str, str]] = [
         {},
         {"compile": "refused"},
@@ -78,9 +75,7 @@ def test_outcomes_are_those_of_one_machine(gpu_nodes: list[Any], tmp_path: Path)
     wait_until(lambda: not any(Path(f"/proc/{line['pid']}").exists() for line in trail(there)))
 
 
-def test_what_a_lost_node_had_is_measured_elsewhere(
-    nodes: Any, gpu_nodes: list[Any], tmp_path: Path
-) -> None:
+def test_what_a_lost_node_had_is_measured_elsewhere(nodes: Any, tmp_path: Path) -> None:
     total, moment = 120, random.Random().randrange(5, 60)
     measured: Counter[int] = Counter()
     with ClusterPipeline(spec(tmp_path, 0.05), find_gpus(), compilers=2) as cluster:
@@ -88,10 +83,11 @@ def test_what_a_lost_node_had_is_measured_elsewhere(
         cluster.submit(tasks_of(total))
         while cluster.pending:
             measured.update(outcome.point for outcome in cluster.wait() if outcome.status == "ok")
-            if len(gpu_nodes) == 2 and sum(measured.values()) >= moment:
-                nodes.kill(gpu_nodes.pop())
+            if nodes.second is not None and sum(measured.values()) >= moment:
+                nodes.kill(nodes.second)
+                nodes.second = None
         assert measured == Counter(range(total))
-        gpu_nodes.append(nodes.add(gpu="H200"))  # its engine comes back where there is a GPU
+        nodes.second = nodes.add("H200")  # its engine comes back where there is a GPU
         deadline = monotonic() + 60.0
         while cluster.ready < 2:
             assert monotonic() < deadline
@@ -99,7 +95,7 @@ def test_what_a_lost_node_had_is_measured_elsewhere(
     assert len({line["pid"] for line in trail(tmp_path) if line["kind"] == "time"}) == 3
 
 
-def test_what_is_dropped_is_not_handed_out(gpu_nodes: list[Any], tmp_path: Path) -> None:
+def test_what_is_dropped_is_not_handed_out(tmp_path: Path) -> None:
     with ClusterPipeline(spec(tmp_path, 0.2), find_gpus(), compilers=2) as cluster:
         cluster.facts()
         done = [outcome.point for outcome in cluster.run(tasks_of(40), monotonic() + 1.0)]
@@ -111,7 +107,7 @@ def test_what_is_dropped_is_not_handed_out(gpu_nodes: list[Any], tmp_path: Path)
         assert {outcome.point for outcome in cluster.run(tasks_of(4))} == {0, 1, 2, 3}
 
 
-def test_a_stage_that_refuses_is_named_with_its_node(gpu_nodes: list[Any], tmp_path: Path) -> None:
+def test_a_stage_that_refuses_is_named_with_its_node(tmp_path: Path) -> None:
     with (
         ClusterPipeline(spec(tmp_path, refuses="no such kernel"), find_gpus(), 2) as cluster,
         pytest.raises(RecordingError, match=r".+ \([0-9a-f]{8}\): no such kernel"),
@@ -119,8 +115,8 @@ def test_a_stage_that_refuses_is_named_with_its_node(gpu_nodes: list[Any], tmp_p
         cluster.facts()
 
 
-def test_two_kinds_of_gpu_never_mix(nodes: Any, gpu_nodes: list[Any]) -> None:
-    other = nodes.add(gpu="H100")
+def test_two_kinds_of_gpu_never_mix(nodes: Any) -> None:
+    other = nodes.add("H100")
     try:
         with pytest.raises(ClusterError, match=r"one kind, but the cluster has H100, H200: choose"):
             find_gpus()
@@ -129,4 +125,5 @@ def test_two_kinds_of_gpu_never_mix(nodes: Any, gpu_nodes: list[Any]) -> None:
         with pytest.raises(ClusterError, match="must have a GPU of kind A100"):
             find_gpus("A100")
     finally:
-        nodes.kill(other)
+        nodes.leave(other)
+        wait_until(lambda: "accelerator_type:H100" not in ray.cluster_resources())

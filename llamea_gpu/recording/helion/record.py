@@ -16,14 +16,18 @@ import importlib.metadata
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from llamea_gpu.cluster.connection import connected
+from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script, Stages
+from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus, run_on
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.limits import Limits
@@ -64,6 +68,8 @@ class RecordSettings:
         partial: then write what there is as a recording.
         name: of the recording; None for kernel and shape.
         command: how it was called, for the recording's provenance.
+        cluster: record on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind ``gpu``
+            where it has several; ``compilers`` are then those of each GPU.
     """
 
     grid: Path | None = None
@@ -78,6 +84,15 @@ class RecordSettings:
     partial: bool = False
     name: str | None = None
     command: str = ""
+    cluster: str = ""
+    gpu: str = ""
+
+    def __post_init__(self) -> None:
+        if self.cluster and self.devices is not None:
+            raise RecordingError(
+                f"on a cluster all GPUs of a kind are used, but got devices {self.devices}: leave "
+                f"them out"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +148,8 @@ def record_kernel(
         RecordingError: no GPU or one at which another recorder is, a script, grid or journal that
             does not fit, a default configuration that is wrong, or measuring that does not start.
     """
+    if settings.cluster:
+        return _record_on_cluster(script, output, settings, progress)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         # It imports what the stages need while this process does the same.
@@ -152,8 +169,49 @@ def record_kernel(
         )
 
 
-def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
-    """Bind the kernel, without storage, and take or propose the grid.
+def _record_on_cluster(
+    script: Path,
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None],
+) -> RecordOutcome:
+    """As :func:`record_kernel`; this machine needs no GPU."""
+    grid = read_grid(settings.grid) if settings.grid is not None else None
+    with connected(settings.cluster):
+        gpus = find_gpus(settings.gpu)
+        compilers = settings.compilers or max(1, gpus.cores - 1)
+        elsewhere = replace(settings, grid=None, cluster="")
+        plan = run_on(gpus, plan_recording, script.absolute(), elsewhere, grid)
+        spec = EngineSpec(
+            partial(_stages, Script.of(script), settings.shape, compilers),
+            _limits(settings),
+            PRELOAD,
+            exclusive=True,
+            versions=plan.versions,
+        )
+        return measure_by(
+            plan,
+            lambda _: ClusterPipeline(spec, gpus, compilers),
+            (compilers, gpus.count),
+            output,
+            settings,
+            progress,
+        )
+
+
+def _stages(script: Script, shape: str | None, compilers: int, folder: Path) -> Stages:
+    """Of the engine of one GPU; called on its node."""
+    path = script.here()
+    return (
+        [CompileStage(path, shape, folder)] * compilers,
+        [TimingStage(path, shape, folder, DEVICE)],
+    )
+
+
+def plan_recording(
+    script: Path, settings: RecordSettings, grid: Grid | None = None
+) -> RecordingPlan:
+    """Bind the kernel, without storage, and take or propose the grid, unless it is given.
 
     Raises:
         RecordingError: no GPU, or a script or grid that does not fit.
@@ -167,10 +225,9 @@ def plan_recording(script: Path, settings: RecordSettings) -> RecordingPlan:
     bound = gpu.bind(case.kernel, case.arguments)
     default = dict(bound.config_spec.default_config().config)
     slots = slots_of(bound)
-    if settings.grid is not None:
+    if grid is None and settings.grid is not None:
         grid = read_grid(settings.grid)
-    else:
-        grid = propose_grid(slots, settings.auto)
+    grid = grid or propose_grid(slots, settings.auto)
     _check_slots(grid, default, slots)
     return RecordingPlan(
         name=settings.name or recording_name(case),
@@ -194,24 +251,41 @@ def measure(
     progress: Callable[[RecordProgress], None] = lambda _: None,
     template: Template | None = None,
 ) -> RecordOutcome:
-    """Put the plan's points through both stages; see :func:`record_kernel`.
+    """Put the plan's points through both stages on this machine; see :func:`measure_by`."""
+    return measure_by(
+        plan,
+        lambda logs: Pipeline(compiling, timing, logs, _limits(settings), template),
+        (len(compiling), len(timing)),
+        output,
+        settings,
+        progress,
+    )
 
-    The journal is removed once every point is recorded. Killed at any moment, the same call
-    continues from it.
+
+def measure_by(
+    plan: RecordingPlan,
+    engine: Callable[[Path], AbstractContextManager[Pipeline | ClusterPipeline]],
+    processes: tuple[int, int],
+    output: Path,
+    settings: RecordSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+) -> RecordOutcome:
+    """Put the plan's points through what ``engine`` makes, given a folder for its logs.
+
+    ``processes`` are how many compile (for each GPU of a cluster) and how many GPUs time. The
+    journal is removed once every point is recorded. Killed at any moment, the same call continues
+    from it.
 
     Raises:
         RecordingError: see :class:`Pipeline` and :func:`open_journal`.
     """
     start = monotonic()
     deadline = None if settings.max_seconds is None else start + settings.max_seconds
-    limits = Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
     where = journal_path(output)
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
-        journal = stack.enter_context(
-            open_journal(where, _identity(plan, settings, len(compiling)))
-        )
-        pipeline = stack.enter_context(Pipeline(compiling, timing, logs, limits, template))
+        journal = stack.enter_context(open_journal(where, _identity(plan, settings, processes[0])))
+        pipeline = stack.enter_context(engine(logs))
         tracker = _Tracker(progress, start, plan.grid.size)
         tracker.resume(journal.entries)
         before = tracker.done
@@ -229,7 +303,7 @@ def measure(
             journal.append({"facts": common_facts(pipeline.facts()), "clocks": _clocks(plan)})
         recording = None
         if complete or (settings.partial and any("facts" in entry for entry in journal.entries)):
-            recording = assemble(plan, journal.entries, settings, len(compiling), len(timing))
+            recording = assemble(plan, journal.entries, settings, *processes)
             export_recording(recording, output, "native")
         if complete:
             where.unlink()
@@ -242,6 +316,10 @@ def measure(
         tracker.measured_s,
         monotonic() - start,
     )
+
+
+def _limits(settings: RecordSettings) -> Limits:
+    return Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
 
 
 def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:

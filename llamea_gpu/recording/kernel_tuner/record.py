@@ -17,7 +17,8 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,6 +26,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llamea_gpu.cluster.connection import connected
+from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script, Stages
+from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus
 from llamea_gpu.engine.device_lock import device_lock
 from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.limits import Limits
@@ -82,9 +86,18 @@ def record_kernel(
     kernel_tuner_version()
     where = journal_path(output)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
-        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        pipeline = stack.enter_context(opened(script, settings, folder, template))
+        pipeline: Pipeline | ClusterPipeline
+        if settings.cluster:
+            stack.enter_context(connected(settings.cluster))
+            gpus = find_gpus(settings.gpu)
+            settings = replace(settings, devices=tuple(range(gpus.count)))
+            spec = _spec(script, settings)
+            pipeline = stack.enter_context(ClusterPipeline(spec, gpus, settings.compilers))
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
+            folder = Path(stack.enter_context(temporary))
+            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+            pipeline = stack.enter_context(opened(script, settings, folder, template))
         facts = agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
@@ -125,9 +138,30 @@ def opened(
     listed: bool = True,
 ) -> Pipeline:
     """Processes that measure on all devices; ``listed`` as of `ScriptStage`."""
-    stages = [
+    stages = _stages(script.absolute(), settings, settings.devices, folder, listed=listed)
+    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
+
+
+def _spec(script: Path, settings: RecordSettings) -> EngineSpec:
+    """The engine of one GPU of a cluster."""
+    return EngineSpec(
+        partial(_on_node, Script.of(script), settings),
+        Limits(timing_s=settings.timeout_s),
+        PRELOAD,
+        versions={"kernel_tuner": kernel_tuner_version()},
+    )
+
+
+def _on_node(script: Script, settings: RecordSettings, folder: Path) -> Stages:
+    return _stages(script.here(), settings, (DEVICE,), folder, listed=True), ()
+
+
+def _stages(
+    script: Path, settings: RecordSettings, devices: Sequence[int], folder: Path, *, listed: bool
+) -> list[ScriptStage]:
+    return [
         ScriptStage(
-            script=script.absolute(),
+            script=script,
             lock=device_lock(device),
             scratch=folder / f"{device}-{i}",
             device=device,
@@ -136,10 +170,9 @@ def opened(
             sizes=settings.sizes,
             listed=listed,
         )
-        for device in settings.devices
+        for device in devices
         for i in range(settings.compilers)
     ]
-    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
 
 
 def agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -192,7 +225,9 @@ def _identity(
 
 
 def nvidia_facts(facts: Mapping[str, Any], settings: RecordSettings) -> dict[str, str]:
-    """nvidia-smi's facts about the first device; empty for what is no NVIDIA GPU."""
+    """nvidia-smi's facts about the first device; empty for what is no NVIDIA GPU, or not here."""
+    if settings.cluster:
+        return {}
     environment = facts["environment"]
     if "compute_capability" not in environment:  # compiled for the host
         return {}

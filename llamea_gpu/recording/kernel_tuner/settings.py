@@ -26,6 +26,8 @@ class RecordSettings:
         sizes: of the problem: arguments of the script's function; the rest keep their defaults.
         name: the recording's name; None means the script's.
         command: what a person types to do this again; kept in the recording.
+        cluster: record on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind ``gpu``
+            where it has several. ``devices`` is then only how many they are.
     """
 
     devices: tuple[int, ...] = (0,)
@@ -39,6 +41,8 @@ class RecordSettings:
     sizes: Mapping[str, Value] = field(default_factory=dict)
     name: str | None = None
     command: str = ""
+    cluster: str = ""
+    gpu: str = ""
 
     def __post_init__(self) -> None:
         limits = {
