@@ -54,11 +54,11 @@ class TuneSettings:
     unsafe: bool = Field(
         False, description="Run untrusted code without isolation (disposable VMs only)."
     )
-    sizes: Mapping[str, Value] = Field(default_factory=dict)
     starts: tuple[Mapping[str, Any], ...] = Field(
         default=(),
         description="Helion: configurations that are measured before the searcher begins.",
     )
+    sizes: Mapping[str, Value] = Field(default_factory=dict)
 
     def __post_init__(self) -> None:
         limits = {"evaluations": self.evaluations, "seconds": self.seconds}

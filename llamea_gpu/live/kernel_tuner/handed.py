@@ -13,7 +13,8 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,22 @@ def call_of(searchspace: Any, runner: Any, options: Any) -> dict[str, Any]:
         **{name: runner.kernel_options[name] for name in _KERNEL},
         **{name: options[name] for name in _RUN},
     }
+
+
+@contextmanager
+def shared_file(folder: Path) -> Iterator[Path]:
+    """A file that is in memory, and nowhere once all who use it are gone, however they end.
+
+    Where the system has none, one in ``folder``.
+    """
+    if not hasattr(os, "memfd_create"):
+        yield folder / "call"
+        return
+    number = os.memfd_create("llamea-gpu-call")
+    try:
+        yield Path(f"/proc/{os.getpid()}/fd/{number}")
+    finally:
+        os.close(number)
 
 
 def save_call(path: Path, call: Mapping[str, Any]) -> int:

@@ -23,12 +23,17 @@ from llamea_gpu.engine.early import early_template, fork_early
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import free_memory
 from llamea_gpu.engine.pipeline import Pipeline
-from llamea_gpu.engine.scratch import memory_folder
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD
 from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, ExplainingStrategy
-from llamea_gpu.live.kernel_tuner.handed import HandedStage, call_of, save_call, why_not
+from llamea_gpu.live.kernel_tuner.handed import (
+    HandedStage,
+    call_of,
+    save_call,
+    shared_file,
+    why_not,
+)
 from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner, config_key
 from llamea_gpu.live.kernel_tuner.runtime import KernelTunerConfiguration
 
@@ -203,17 +208,16 @@ class PipelinedStrategy(ExplainingStrategy):
 
     @contextmanager
     def _started(self, searchspace: Any, runner: Any, options: Any) -> Iterator[PipelinedRunner]:
-        call = call_of(searchspace, runner, options)
-        scratch = memory_folder(_array_bytes(call))
         with ExitStack() as stack:
-            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-", dir=scratch)
+            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-")
             folder = Path(stack.enter_context(temporary))
-            size = save_call(folder / "call", call)
+            call = stack.enter_context(shared_file(folder))
+            size = save_call(call, call_of(searchspace, runner, options))
             template: Template | None = early_template()
             if template is None:
                 template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
             processes = self._processes or _affordable(size)
-            stage = HandedStage(folder / "call", folder / "device")
+            stage = HandedStage(call, folder / "device")
             limits = Limits(timing_s=self._timeout_s)
             pipeline = Pipeline([stage] * processes, (), folder, limits, template)
             stack.enter_context(pipeline)
@@ -235,8 +239,3 @@ def _affordable(argument_bytes: int) -> int:
     if free is None:
         return count
     return max(1, min(count, int(_ROOM * free) // (_CONTEXT_BYTES + 2 * argument_bytes)))
-
-
-def _array_bytes(call: Mapping[str, Any]) -> int:
-    answer = call["answer"] if isinstance(call["answer"], list | tuple) else ()
-    return sum(int(getattr(array, "nbytes", 0)) for array in (*call["arguments"], *answer))

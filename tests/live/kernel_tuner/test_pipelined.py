@@ -389,8 +389,11 @@ def test_processes_that_do_not_start_leave_it_to_kernel_tuner() -> None:
 def test_arrays_are_shared_and_may_be_written(tmp_path: Path) -> None:
     grid = np.arange(12.0).reshape(3, 4)
     call = {"arguments": [grid, grid[:, ::2], np.int32(3)], "name": lambda x: x + 1}
-    assert handed.save_call(tmp_path / "call", call) >= grid.nbytes
-    one, two = (handed.load_call(tmp_path / "call") for _ in range(2))
+    with handed.shared_file(tmp_path) as path:
+        assert handed.save_call(path, call) >= grid.nbytes
+        one, two = (handed.load_call(path) for _ in range(2))
+    assert not path.exists()
+    assert list(tmp_path.iterdir()) == []
     one["arguments"][0][:] = 7
     for loaded, first in ((one, 7), (two, 0)):
         array, strided, scalar = loaded["arguments"]
