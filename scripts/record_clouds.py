@@ -9,9 +9,10 @@ is being measured is beside it, so that no more than four files are there, and n
 this is killed. The same call goes on: kernels in the archive are left out, a journal is continued.
 It ends by itself before ``--deadline`` seconds are over, and in order at SIGTERM and Ctrl-C.
 
-A kernel is a shipped one or a script, with ``:SHAPE`` if not the usual one. More of a kernel is
-recorded into another OUT; ``llamea-gpu spaces import A.cloud.parquet B.cloud.parquet -o
-BOTH.cloud.parquet`` merges them.
+A kernel is a shipped one or a script, with ``:SHAPE`` if not the usual one; or a file of points
+(``FILE.jsonl``, as ``spaces model --propose`` writes them), of which nothing else is measured. More
+of a kernel is recorded into another OUT; ``llamea-gpu spaces import A.cloud.parquet
+B.cloud.parquet -o BOTH.cloud.parquet`` merges them.
 """
 
 # Besides llamea_gpu (numpy, scipy, scikit-learn, pyarrow, rich, typer, jinja2) this needs helion,
@@ -38,6 +39,7 @@ from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.recording.clouds import SEARCHERS, CloudOutcome
 from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
+from llamea_gpu.spaces.formats.points import Points, read_points
 
 # Those whose clouds ship come last: more of the same.
 KERNELS = (
@@ -47,6 +49,7 @@ KERNELS = (
 )
 ARCHIVE = "clouds.tar.gz"
 LOG = "log.txt"
+_POINTS = ".jsonl"
 _LEAST_S = 20.0  # a kernel gets this long or does not begin
 _END_S = 8.0  # for ending processes, writing and packing
 
@@ -73,18 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _record(kernel: str, seconds: float, options: argparse.Namespace, template: Template) -> bool:
     """One kernel; whether somebody wants it all to end."""
-    name, _, shape = kernel.partition(":")
     output = options.out / _file_name(kernel)
     interrupted, start = False, monotonic()
     try:
+        name, shape, points = _named(kernel)
         settings = CloudSettings(
-            options.measurements,
+            options.measurements if points is None else len(dict(points.rows)),
             seconds=seconds,
             searchers=tuple(options.searcher),
+            points=points,
             shape=shape or None,
             compilers=options.compilers,
             seed=options.seed,
-            command=f"scripts/record_clouds.py --seconds {options.seconds:g} {kernel}",
+            command=f"scripts/record_clouds.py --seconds {options.seconds:g} {Path(kernel).name}",
         )
         outcome = record_cloud(find_script(name), output, settings, template=template)
         interrupted = outcome.interrupted
@@ -116,7 +120,18 @@ def _told(outcome: CloudOutcome) -> str:
     )
 
 
+def _named(kernel: str) -> tuple[str, str, Points | None]:
+    """Script, shape and points of what was named on the command line."""
+    if kernel.endswith(_POINTS):
+        points = read_points(Path(kernel))
+        return points.script, points.shape, points
+    name, _, shape = kernel.partition(":")
+    return name, shape, None
+
+
 def _file_name(kernel: str) -> str:
+    if kernel.endswith(_POINTS):
+        return f"{Path(kernel).name.removesuffix(_POINTS)}.cloud.parquet"
     name, _, shape = kernel.partition(":")
     return f"{Path(name).stem}{'-' * bool(shape)}{shape}.cloud.parquet"
 

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,6 +53,12 @@ Cluster = Annotated[
     typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: all GPUs of a Ray cluster, no others."),
 ]
 Gpu = Annotated[str, typer.Option(help="With --cluster: the kind of GPU, as Ray names it (H100).")]
+PointsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--points", help="A cloud: measure these first; without --whole, nothing else. JSON lines."
+    ),
+]
 Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
 
 
@@ -87,6 +93,7 @@ def kernel_tuner(
     searcher: CloudSearchers = None,
     cluster: Cluster = "",
     gpu: Gpu = "",
+    points: PointsFile = None,
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
 
@@ -98,8 +105,8 @@ def kernel_tuner(
     from llamea_gpu.recording.kernel_tuner.record import record_kernel
     from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
-    check_cloud_options(whole, searcher, {"--sample": sample}, cluster)
-    if whole is None:
+    mixed = cloud_options(whole, searcher, points, {"--sample": sample}, cluster)
+    if mixed is None:
         check_new_output(output)
     settings = RecordSettings(
         devices=tuple(device or [0]),
@@ -116,8 +123,8 @@ def kernel_tuner(
         cluster=cluster,
         gpu=gpu,
     )
-    if whole is not None:
-        _record_cloud(script, output, whole, searcher, settings)
+    if mixed is not None:
+        _record_cloud(script, output, mixed, settings)
         return
     with progress_line(progress_text) as show:
         outcome = record_kernel(script, output, settings, show)
@@ -135,44 +142,52 @@ def kernel_tuner(
 
 
 def _record_cloud(
-    script: Path,
-    output: Path,
-    whole: int,
-    searcher: list[str] | None,
-    settings: RecordSettings,
+    script: Path, output: Path, mixed: dict[str, Any], settings: RecordSettings
 ) -> None:
-    from llamea_gpu.recording.clouds import SEARCHERS, MixtureSettings
+    from llamea_gpu.recording.clouds import MixtureSettings
     from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
 
-    mixed = MixtureSettings(
-        whole,
+    check_cloud_output(output)
+    mixture = MixtureSettings(
+        **mixed,
         seconds=settings.max_seconds,
-        searchers=tuple(searcher or SEARCHERS),
         seed=settings.seed,
         name=settings.name,
         command=settings.command,
     )
-    check_cloud_output(output)
     with progress_line(progress_text) as show:
-        outcome = record_cloud(script, output, mixed, settings, show)
-    print_cloud_outcome(output, outcome, whole)
+        outcome = record_cloud(script, output, mixture, settings, show)
+    print_cloud_outcome(output, outcome, mixture.measurements)
 
 
-def check_cloud_options(
-    whole: int | None, searcher: list[str] | None, others: Mapping[str, object], cluster: str
-) -> None:
-    """Refuse options that mean nothing beside ``--whole``, or without it.
+def cloud_options(
+    whole: int | None,
+    searcher: list[str] | None,
+    points: Path | None,
+    others: Mapping[str, object],
+    cluster: str,
+) -> dict[str, Any] | None:
+    """What a cloud is to hold, as settings; None where none is wanted.
 
     Raises:
-        SpaceError: there are some.
+        SpaceError: options that mean nothing beside these, or without them; a file of points that
+            cannot be read.
     """
+    from llamea_gpu.spaces.formats.points import read_points
+
+    if whole is None and points is None:
+        if searcher:
+            raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
+        return None
     given = [option for option, value in others.items() if value]
-    if whole is not None and given:
+    if given:
         raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(given)}")
-    if whole is not None and cluster:
+    if cluster:
         raise SpaceError("a cloud is made on one machine: leave out --cluster, or --whole")
-    if whole is None and searcher:
-        raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
+    found = None if points is None else read_points(points)
+    count = len(dict(found.rows)) if found is not None else 0
+    chosen: dict[str, Any] = {"measurements": whole or count, "points": found}
+    return chosen | ({"searchers": tuple(searcher)} if searcher else {})
 
 
 def check_cloud_output(output: Path) -> None:

@@ -17,11 +17,12 @@ from llamea_gpu.cli.record import (
     Gpu,
     MaxSeconds,
     Name,
+    PointsFile,
     Seed,
     Whole,
-    check_cloud_options,
     check_cloud_output,
     check_new_output,
+    cloud_options,
     command_line,
     print_cloud_outcome,
     progress_text,
@@ -56,6 +57,7 @@ def record_helion(
     ] = None,
     whole: Whole = None,
     searcher: CloudSearchers = None,
+    points: PointsFile = None,
     shape: Shape = None,
     compilers: Annotated[
         int | None, typer.Option(min=1, help="Compiling processes; default: the free cores.")
@@ -95,11 +97,9 @@ def record_helion(
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
     grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
-    check_cloud_options(whole, searcher, grids, cluster)
-    if whole is not None:
-        if searcher:
-            chosen["searchers"] = tuple(searcher)
-        _record_cloud(script, output, {"measurements": whole, "seconds": max_seconds, **chosen})
+    mixed = cloud_options(whole, searcher, points, grids, cluster)
+    if mixed is not None:
+        _record_cloud(script, output, {**mixed, "seconds": max_seconds, **chosen})
         return
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.record import (

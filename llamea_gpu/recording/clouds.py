@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -31,9 +31,11 @@ from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.recording.mixture import Mixture
 from llamea_gpu.recording.progress import RecordProgress
-from llamea_gpu.recording.trajectory import MakeSpace, Trajectories
+from llamea_gpu.recording.trajectory import MakeSpace, Trajectories, WholeSpace
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
+from llamea_gpu.spaces.formats.points import Points
+from llamea_gpu.spaces.quoting import quoted
 
 SEARCHERS = ("steady_state_genetic_algorithm", "conditioned_local_search", "growing_foresight")
 _HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
@@ -52,6 +54,7 @@ class MixtureSettings:
         seed: of all that is drawn.
         name: of the cloud; None for kernel, problem and device.
         command: how it was called, for the cloud's provenance.
+        points: configurations to measure before all others.
     """
 
     measurements: int
@@ -61,6 +64,7 @@ class MixtureSettings:
     seed: int = 0
     name: str | None = None
     command: str = ""
+    points: Points | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,8 @@ def measure_cloud(
     """
     start = monotonic() if start is None else start
     where = journal_path(output)
-    mixture = _mixture(plan, settings, ahead)
+    space = plan.make_space(np.random.default_rng(settings.seed))
+    mixture = _mixture(plan, settings, ahead, space, _given(space, settings.points))
     with ExitStack() as stack:
         stack.callback(mixture.stop)
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # kernels are launched beside
@@ -299,14 +304,41 @@ class _Session:
         }
 
 
-def _mixture(plan: CloudPlan, settings: MixtureSettings, parallel: int) -> Mixture:
+def _given(space: WholeSpace, points: Points | None) -> list[tuple[Configuration, str]]:
+    """The points, normalised."""
+    if points is None:
+        return []
+    for name, wanted, found in (
+        ("names", points.names, space.names),
+        ("values", points.values, space.values),
+    ):
+        if repr(wanted) != repr(found):
+            raise RecordingError(
+                f"points must be of the space that is measured, but their {name} are "
+                f"{quoted(wanted)}, those here {quoted(found)}: they are of another kernel, shape "
+                f"or version"
+            )
+    given = [(space.canonical(config), config, how) for config, how in points.rows]
+    for canonical, config, _ in given:
+        if canonical is None:
+            raise RecordingError(f"points must be valid configurations, but {config} is not")
+    return [(canonical, how) for canonical, _, how in given if canonical is not None]
+
+
+def _mixture(
+    plan: CloudPlan,
+    settings: MixtureSettings,
+    parallel: int,
+    space: WholeSpace,
+    given: Sequence[tuple[Configuration, str]],
+) -> Mixture:
     rng = np.random.default_rng(settings.seed)
     drawing, mixing, *others = rng.spawn(2 + len(settings.searchers))
     searchers = [
         Trajectories(spec, plan.make_space, own, settings.evaluations, parallel)
         for spec, own in zip(settings.searchers, others, strict=True)
     ]
-    return Mixture(plan.make_space(rng), lambda: plan.draw(drawing), searchers, mixing)
+    return Mixture(space, lambda: plan.draw(drawing), searchers, mixing, given)
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

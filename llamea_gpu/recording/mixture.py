@@ -5,7 +5,8 @@ fails: each way has a share, and the one that lags most behind its own is asked 
 from whatever is known at that moment, so that nothing waits for a round to end.
 
 ==========  ======================================================================================
-`start`     first of all: the default and the compiler's seeds
+given       first of all, where somebody wants particular ones, under his own words
+`start`     the default and the compiler's seeds
 `random`    throughout the space: what fails, and how bad the bad ones are
 `near`      a start, or one of the best, with some parameters changed
 `cross`     two of the best, crossed, with up to two parameters changed
@@ -45,6 +46,7 @@ class Mixture:
         draw: a random configuration, None where one is hard to find.
         searchers: whose trajectories are part of it.
         rng: all of its own randomness.
+        given: configurations that come before all others, each with its ``how``.
     """
 
     def __init__(
@@ -53,10 +55,12 @@ class Mixture:
         draw: Callable[[], Configuration | None],
         searchers: Sequence[Trajectories],
         rng: np.random.Generator,
+        given: Sequence[tuple[Configuration, str]] = (),
     ) -> None:
         self._space, self._draw, self._rng = space, draw, rng
         self._searchers = {searcher.spec: searcher for searcher in searchers}
-        self._starts = list(space.starts)[::-1]
+        starts = ((start, "start") for start in space.starts)
+        self._first = [*given, *starts][::-1]
         self.known: dict[Configuration, float] = {}
         self._flying: Counter[Configuration] = Counter()
         self._ranked: list[tuple[float, Configuration]] = []  # what works, best first
@@ -73,9 +77,10 @@ class Mixture:
 
     def propose(self) -> tuple[Configuration, str] | None:
         """A configuration to measure, and how it came about; None: nothing new is to be found."""
-        while self._starts:
-            if self._is_new(start := self._starts.pop()):
-                return self._proposed(start, "start")
+        while self._first:
+            config, how = self._first.pop()
+            if self._is_new(config):
+                return self._proposed(config, how)
         total = sum(self._counts.values()) + 1
         lag = {how: share * total - self._counts[how] for how, share in self._shares.items()}
         for how in sorted(lag, key=lag.__getitem__, reverse=True):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from llamea_gpu.contract import Configuration, Optimizer
+from llamea_gpu.contract import Configuration, Optimizer, Value
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.programs import make
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve
@@ -37,6 +37,7 @@ class WholeSpace(Protocol):
     """
 
     names: tuple[str, ...]
+    values: tuple[tuple[Value, ...], ...]
     cardinalities: tuple[int, ...]
     starts: list[Configuration]
     leaders: list[Configuration]

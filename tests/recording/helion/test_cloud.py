@@ -37,6 +37,7 @@ from llamea_gpu.recording.helion.record import common_facts
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_cloud
+from llamea_gpu.spaces.formats.points import Points
 
 SEARCHERS = ("steady_state_genetic_algorithm", "growing_foresight")
 SETTINGS = CloudSettings(60, searchers=SEARCHERS, evaluations=30, command="llamea-gpu spaces x")
@@ -140,6 +141,33 @@ def test_time_that_is_up_writes_a_cloud_and_the_same_call_continues(tmp_path: Pa
     assert len(found.runs) == 2
     new = [found.configuration(row) for row in range(60) if found.how[row] != "again"]
     assert len(set(new)) == len(new)
+
+
+WANTED = (((3, 1, 4, 1, 0, 3), "proposed"), ((0, 3, 1, 1, 1, 1), "proposed"), ((2,) * 6, "control"))
+POINTS = Points("pretended", "medium", ToySpace.names, ToySpace.values, WANTED)
+
+
+def test_points_are_measured_before_all_others_or_alone(tmp_path: Path) -> None:
+    alone = record(tmp_path, replace(SETTINGS, measurements=3, points=POINTS)).cloud
+    assert alone is not None
+    found = {alone.configuration(row): str(alone.how[row]) for row in range(3)}
+    normal = (0, 0, 1, 1, 1, 1)
+    assert found == {WANTED[0][0]: "proposed", normal: "proposed", (2,) * 6: "control"}
+    folder = tmp_path / "more"
+    folder.mkdir()
+    more = record(folder, replace(SETTINGS, measurements=12, points=POINTS)).cloud
+    assert more is not None
+    counts = Counter(more.how.tolist())
+    assert (counts["proposed"], counts["control"], counts["start"]) == (2, 1, 1)
+
+
+def test_points_of_something_else_are_refused(tmp_path: Path) -> None:
+    others = replace(POINTS, names=tuple("uvwxyz"))
+    with pytest.raises(RecordingError, match="their names are"):
+        record(tmp_path, replace(SETTINGS, points=others))
+    invalid = replace(POINTS, rows=(((0, 0, 0, 0, 4, 4), "proposed"),))
+    with pytest.raises(RecordingError, match="must be valid"):
+        record(tmp_path, replace(SETTINGS, points=invalid))
 
 
 SCRIPT = """

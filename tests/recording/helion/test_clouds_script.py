@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -120,3 +121,19 @@ def test_a_kernel_without_time_does_not_begin(
     script.main([str(tmp_path), "--deadline", "100", "matmul", "chunk_scan", "attention"])
     assert [settings.seconds for _, settings in recorded] == [60.0, 30.0]
     assert "attention: no time left" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_file_of_points_is_measured_alone(
+    script: ModuleType, recorded: list[Any], tmp_path: Path
+) -> None:
+    header = {"names": ["a"], "values": [[1, 2]], "script": "matmul", "shape": "small"}
+    rows = [{"c": [0], "how": "proposed"}, {"c": [1], "how": "control"}, {"c": [0], "how": "twice"}]
+    wanted = tmp_path / "matmul-proposed.jsonl"
+    wanted.write_text("".join(json.dumps(line) + "\n" for line in (header, *rows)))
+    script.main([str(tmp_path / "out"), "--deadline", "100", str(wanted), "no.jsonl"])
+    (name, settings), *others = recorded
+    assert not others
+    assert (name, settings.shape, settings.measurements) == ("matmul", "small", 2)
+    assert settings.points.rows[1] == ((1,), "control")
+    assert packed(tmp_path / "out") == {"matmul-proposed.cloud.parquet"}
+    assert "no.jsonl" in (tmp_path / "out" / "log.txt").read_text()
