@@ -256,6 +256,9 @@ def compared(rows: Rows, kernel: str) -> Iterator[str]:
         f"{firsts[0]:.2f} and {firsts[1]:.2f} s, from then on {rates[0]:.1f} and {rates[1]:.1f} a "
         f"second: {rates[1] / rates[0]:.2f} x"
     )
+    for row in rows:
+        if row["part"] == names[1] and row.get("why_not"):
+            yield f"  NOT on the engine: {row['why_not']}"
     yield f"  engine relative to Kernel Tuner: {agreement(own, engine)}"
     if again:
         yield f"  Kernel Tuner relative to itself: {agreement(own, again)}"

@@ -165,10 +165,15 @@ class PipelinedStrategy(ExplainingStrategy):
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
         """What ``tune_kernel`` calls; returns its results."""
         with self._measuring(searchspace, runner, tuning_options) as used:
-            on_engine = isinstance(used, PipelinedRunner)
-            kind: type[ExplainingEvaluate] = PipelinedEvaluate if on_engine else ExplainingEvaluate
+            kind: type[ExplainingEvaluate] = ExplainingEvaluate
+            if isinstance(used, PipelinedRunner):
+                kind = PipelinedEvaluate
             self.make_evaluate = partial(self._begun, kind)
-            return super().tune(searchspace, used, tuning_options)
+            try:
+                return super().tune(searchspace, used, tuning_options)
+            finally:
+                if isinstance(used, PipelinedRunner):
+                    self.why_not = used.why_not
 
     def begin(self, evaluate: ExplainingEvaluate) -> None:
         """What comes before the optimizer asks for anything."""

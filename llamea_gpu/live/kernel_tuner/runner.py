@@ -42,9 +42,13 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
         runner: Kernel Tuner's own, for what it says of the device, and in case of need.
         pipeline: whose tasks are values of configurations.
         processes: of the pipeline.
+
+    Attributes:
+        why_not: why Kernel Tuner's own runner measures instead; empty while the pipeline does.
     """
 
     simulation_mode = False
+    why_not = ""
 
     def __init__(self, runner: Any, pipeline: Pipeline, processes: int) -> None:
         super().__init__()
@@ -203,6 +207,7 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
         """Go on with Kernel Tuner's runner, unless something was measured here."""
         if self._answered:
             raise error
+        self.why_not = str(error)
         warnings.warn(f"Kernel Tuner's own runner measures: {error}", stacklevel=2)
         self._pipeline = None
 

@@ -383,6 +383,7 @@ def test_processes_that_do_not_start_leave_it_to_kernel_tuner() -> None:
     made = PipelinedStrategy("all", optimizer(everything), {}, 1, processes=2)
     with pytest.warns(UserWarning, match="own runner measures: .*only there"):
         results = tuned(made, (1, 2), (2,), kernel_source=OnlyHere(SOURCE, os.getpid()))
+    assert "only there" in made.why_not
     assert [status(result) for result in results] == ["ok"] * 2
 
 
