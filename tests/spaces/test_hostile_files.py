@@ -14,11 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.clouds import small_cloud
 from support.recordings import small_recording
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
-from llamea_gpu.spaces.formats import export_recording, import_recording
+from llamea_gpu.spaces.formats import (
+    export_cloud,
+    export_recording,
+    import_cloud,
+    import_recording,
+)
 from llamea_gpu.spaces.formats._base import parse_json
 from llamea_gpu.spaces.parameters import checked_names, checked_values
 from llamea_gpu.spaces.quoting import quoted
@@ -375,3 +381,62 @@ def test_an_export_follows_the_umask(tmp_path, fmt):
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
+
+
+CLOUD = {
+    "header": {
+        "kernel": "k",
+        "arguments": [{"shape": [4]}],
+        "names": ["a", "b[0]"],
+        "values": [[1, 2], [None, "x"]],
+        "ordinal": [True, False],
+        "default": {"a": 1, "b": ["x"]},
+        "starts": [[0, 1]],
+        "facts": {"default_ms": 1.0, "cuda": "13"},
+        "compilers": 2,
+        "provenance": {"p": "q"},
+    },
+    "row": {
+        "c": [0, 1],
+        "how": "start",
+        "status": "ok",
+        "ms": 1.0,
+        "lo": 0.5,
+        "hi": 2.0,
+        "compile_s": 1.0,
+        "bench_s": 1.0,
+        "source": "s",
+        "at": 1.0,
+        "control": 1.0,
+    },
+    "run": {"run": {"x": 1}},
+}
+
+
+def test_any_leaf_of_a_cloud_replaced_is_imported_or_refused(tmp_path):
+    path, read, messages = tmp_path / "cloud.jsonl", 0, []
+    for _, text in spoilt(CLOUD):
+        lines = json.loads(text)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
+        try:
+            import_cloud(path)
+            read += 1
+        except SpaceFormatError as error:
+            messages.append(len(str(error)))
+    assert read > 50
+    assert len(messages) > 150
+    assert max(messages) < MESSAGE
+
+
+def test_any_leaf_of_a_native_clouds_header_replaced_is_imported_or_refused(tmp_path):
+    path, messages = tmp_path / "cloud.cloud.parquet", []
+    export_cloud(small_cloud(), path)
+    table = pq.read_table(path)
+    for _, text in spoilt(json.loads(table.schema.metadata[b"llamea_gpu"])):
+        pq.write_table(table.replace_schema_metadata({b"llamea_gpu": text}), path)
+        try:
+            import_cloud(path)
+        except SpaceFormatError as error:
+            messages.append(len(str(error)))
+    assert len(messages) > 200
+    assert max(messages) < MESSAGE
