@@ -97,6 +97,17 @@ def test_too_few_repeats_give_numbers_and_no_verdict() -> None:
     assert "too few repeats" in found.sentences[1]
 
 
+def test_where_nothing_is_said_no_test_says_something() -> None:
+    """One rule: fewer than five repeats have no p of any kind, ranks over spaces included."""
+    found = analysed({"a": 0.0, "b": 5.0}, repeats=4)
+    assert found.ranks is None
+    assert all(c.wilcoxon_p is None and c.p_value is None for c in found.comparisons)
+    assert analysed({"a": 0.0, "b": 5.0}, repeats=5).comparisons[0].wilcoxon_p is not None
+    three = {"a": 0.0, "b": 5.0, "c": 1.0}
+    assert analysed(three, repeats=4).ranks is None
+    assert analysed(three, repeats=5).ranks is not None
+
+
 def test_pairs_of_a_baseline_do_not_weaken_what_is_asked() -> None:
     skills = {"new": 1.0, **{f"old-{i}": 0.1 * i for i in range(5)}}
     plan, tasks, runs = simulated_bench(skills, TASKS[:3], 6)

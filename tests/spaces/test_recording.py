@@ -45,6 +45,23 @@ def test_the_derived_numbers():
     assert recording.optimum_ms == 0.5
 
 
+@pytest.mark.parametrize(
+    ("default", "told", "time_ms"),
+    [
+        ({"a": 2, "b": "y"}, {}, 11.0),
+        ({"a": 2, "b": "x"}, {}, None),  # it fails
+        ({"a": 1, "b": "y"}, {}, None),  # not measured
+        ({"a": 3, "b": "y"}, {}, None),  # not on the grid
+        ({"a": 1}, {}, None),
+        (None, {}, None),
+        ({"a": 2, "b": "y"}, {"helion_default": 4.0}, 4.0),  # of the kernel itself
+    ],
+)
+def test_the_default_is_known_where_it_was_measured(default, told, time_ms):
+    info = dataclasses.replace(INFO, default_configuration=default, references_ms=told)
+    assert make(info=info).default_ms == time_ms
+
+
 def test_the_optimum_is_inf_when_nothing_ran():
     assert make(time_ms=[np.inf] * 3, status=[1, 2, 3]).optimum_ms == np.inf
 
