@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +67,25 @@ def shared_spaces() -> Path:
     if not (folder / "kernel_tuner").is_dir():
         skip_or_fail(f"no third-party recordings at {folder}: set LLAMEA_GPU_SHARED_SPACES")
     return folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium: the system's, or the one that playwright installed.
+
+    Of one module: while playwright's synchronous API is open, its event loop is the thread's.
+    """
+    import shutil
+
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        system = shutil.which("chromium") or shutil.which("chromium-browser")
+        try:
+            browser = playwright.chromium.launch(
+                executable_path=system, args=["--no-sandbox", "--disable-gpu"]
+            )
+        except Error as error:
+            skip_or_fail(f"no Chromium can be started: install it ({error})")
+        yield browser
+        browser.close()

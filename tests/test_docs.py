@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,33 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not gone
 
 
-def test_the_site_builds_strictly_and_every_page_is_in_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra docs is not installed")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    reference = (tmp_path / "reference.html").read_text(encoding="utf-8")
+    return folder
+
+
+def test_every_page_is_in_the_site_and_the_reference_is_of_docstrings(site: Path) -> None:
+    reference = (site / "reference.html").read_text(encoding="utf-8")
     for name in ("llamea_gpu.api.load_space", "llamea_gpu.contract.Evaluate"):
         assert f'id="{name}"' in reference
     named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     assert {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} == named
+
+
+def test_the_site_in_a_browser_asks_nobody_else_and_leads_to_the_reference(
+    site: Path, chromium: Any
+) -> None:
+    tab = chromium.new_page()
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((site / "index.html").as_uri())
+    assert tab.get_by_role("heading", name="I write kernels").is_visible()
+    tab.get_by_role("link", name="reference", exact=True).click()
+    tab.wait_for_url("**/reference.html")
+    assert tab.get_by_text("best_so_far").first.is_visible()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []

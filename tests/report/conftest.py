@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.report_material import small_family, write_archive, write_bench, written
@@ -34,26 +32,3 @@ def run_page(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture(scope="session")
 def bench_page(bench_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(bench_folder, tmp_path_factory.mktemp("pages") / "bench.html")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A headless Chromium: the system's, or the one that playwright installed.
-
-    Of one module: while playwright's synchronous API is open, its event loop is the thread's.
-    """
-    import shutil
-
-    from conftest import skip_or_fail
-    from playwright.sync_api import Error, sync_playwright
-
-    with sync_playwright() as playwright:
-        system = shutil.which("chromium") or shutil.which("chromium-browser")
-        try:
-            browser = playwright.chromium.launch(
-                executable_path=system, args=["--no-sandbox", "--disable-gpu"]
-            )
-        except Error as error:
-            skip_or_fail(f"no Chromium can be started: install it ({error})")
-        yield browser
-        browser.close()
