@@ -26,7 +26,8 @@ _MOST_COLUMNS = 8  # of spaces: a terminal has no room for more
 def print_table(console: Console, table: Table, keys: int = 1) -> None:
     """Print a table; columns without room go into further ones, which repeat the first ``keys``.
 
-    Room is what a column needs to be read: no word or number is broken, where rich would.
+    Room is what a column needs to be read: no word or number is broken, where rich would. What has
+    too little even by itself is folded, never cut.
     """
     spans = [_span(console, column) for column in table.columns]
     places = list(range(keys, len(spans)))
@@ -38,7 +39,8 @@ def print_table(console: Console, table: Table, keys: int = 1) -> None:
         places = places[len(chosen) - keys :]
         widths = _widths([spans[at] for at in chosen], console.width)
         columns = [
-            replace(table.columns[at].copy(), width=w) for at, w in zip(chosen, widths, strict=True)
+            replace(table.columns[at].copy(), width=w, no_wrap=False, overflow="fold")
+            for at, w in zip(chosen, widths, strict=True)
         ]
         part = Table(*columns, title=title, caption=None if places else table.caption)
         for row in zip(*(table.columns[at].cells for at in chosen), strict=True):

@@ -54,6 +54,17 @@ def test_a_table_is_whole_at_any_width(width: int) -> None:
     assert text.count("matmul-0-4096x4096") == {80: 4, 100: 2, 120: 2, 1000: 1}[width]
 
 
+def test_what_has_no_room_even_alone_is_folded() -> None:
+    table = Table(Column("name", no_wrap=True), Column("file", no_wrap=True))
+    table.add_row("n" * 40, "f" * 50)
+    console = Console(width=80)
+    with console.capture() as captured:
+        print_table(console, table)
+    text = captured.get()
+    assert (text.count("n"), text.count("f")) == (40 + len("name") - 3, 50 + len("file") - 3)
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_prose_takes_what_room_there_is() -> None:
     table = Table("name", "idea")
     table.add_row("a", "many words " * 20)
