@@ -24,7 +24,8 @@ WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 210, 22, 46
 MOST = 200  # configurations
 TICKS_X = (1, 2, 5, 10, 20, 50, 100, 200)
-TICKS_Y = (0.5, 1, 2, 5, 10, 20, 50)  # % above the optimum
+TICKS_Y = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # % above the optimum
+OURS = ("growing_foresight", "conditioned_local_search", "main_effect_posterior")
 COLORS = ("#d1495b", "#00798c", "#8a6d3b", "#7a7f87", "#5b3a8c", "#2e7d32")
 
 
@@ -73,10 +74,11 @@ def svg(results: BenchResults) -> str:
     parts.append(text(middle, HEIGHT - 10, "configurations measured", 'text-anchor="middle"'))
     parts.append(text(LEFT - 50, TOP - 8, "kernel time above the optimum"))
     ends: list[float] = []
-    order = sorted(curves.items(), key=lambda item: item[1][-1])
-    for (name, curve), color in zip(order, COLORS, strict=False):
+    colors = dict(zip(sorted(curves, key=lambda name: name not in OURS), COLORS, strict=False))
+    for name, curve in sorted(curves.items(), key=lambda item: item[1][-1]):
+        color = colors[name]
         points = [f"{x_of(n + 1):.1f} {y_of(value):.1f}" for n, value in enumerate(curve)]
-        bold = 3 if name in ("growing_foresight", "conditioned_local_search") else 1.6
+        bold = 3 if name in OURS else 1.6
         parts.append(
             f'<path d="M{"L".join(points)}" fill="none" stroke="{color}" stroke-width="{bold}"/>'
         )
