@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -22,7 +21,7 @@ from llamea_gpu.spaces.catalogue import load_cloud
 
 kernel_tuner = pytest.importorskip("kernel_tuner")
 KERNELS = Path(__file__).resolve().parents[3] / "tuning_spaces" / "kernels" / "kernel_tuner"
-SETTINGS = MixtureSettings(40, searchers=("steady_state_genetic_algorithm",), evaluations=30)
+SETTINGS = MixtureSettings(25, searchers=("steady_state_genetic_algorithm",), evaluations=30)
 HOW = RecordSettings(compilers=2, iterations=2)
 
 
@@ -50,8 +49,8 @@ def test_a_kernel_of_1e13_combinations_is_measured(vast: Path) -> None:
     assert not outcome.troubles
     assert not journal_path(vast.with_name("out.cloud.parquet")).exists()
     assert math.prod(cloud.cardinalities) > 1e13
-    assert len(cloud) == 40
-    for row in range(40):
+    assert len(cloud) == 25
+    for row in range(25):
         values: dict[str, Any] = cloud.value_dict(cloud.configuration(row))
         assert values["width"] <= values["unroll"]
         assert values["fault"] * (values["width"] - 1) == 0
@@ -67,14 +66,6 @@ def test_a_kernel_of_1e13_combinations_is_measured(vast: Path) -> None:
     info = cloud.info
     assert (info.kernel, info.framework, info.parallel_workers) == ("dot", "kernel_tuner (C)", 1)
     assert info.provenance["constraints"].startswith("width <= unroll")
-
-
-def test_the_same_call_continues_and_something_else_is_refused(vast: Path) -> None:
-    header = {"journal": 1, "name": "something else"}
-    journal = journal_path(vast.with_name("out.cloud.parquet"))
-    journal.write_text(json.dumps(header) + "\n")
-    with pytest.raises(RecordingError, match="continues with what it began with"):
-        record(vast)
 
 
 # -- the space, against Kernel Tuner's own list -------------------------------------------------
