@@ -39,6 +39,7 @@ def cloud_summary(cloud: Cloud) -> dict[str, Any]:
         "default_ms": _times_of_default(cloud),
         "references_ms": dict(info.references_ms),
         "noise": _noise(cloud),
+        "controls": _controls(cloud),
         "default_configuration": info.default_configuration and dict(info.default_configuration),
         "arguments": [dict(argument) for argument in info.arguments],
         "provenance": dict(info.provenance),
@@ -61,6 +62,11 @@ def print_cloud(cloud: Cloud) -> None:
     )
     lines |= {key: _counts(summary[key]) for key in ("status", "how")}
     lines["noise"] = _noise_text(summary["noise"])
+    if (controls := summary["controls"])["count"]:
+        lines["controls"] = (
+            f"the default timed {controls['count']} times in between: {controls['least_ms']:.6g} "
+            f"to {controls['most_ms']:.6g} ms"
+        )
     for key, value in lines.items():
         console.print(f"[bold]{key:15}[/] {cell(str(value))}")
     times = {**summary["references_ms"], "best": summary["best_ms"]}
@@ -102,6 +108,18 @@ def _times_of_default(cloud: Cloud) -> float | None:
         return None
     rows = cloud.ok & (cloud.configurations == np.array(cloud.default)).all(axis=1)
     return float(np.median(cloud.times_ms[rows])) if rows.any() else None
+
+
+def _controls(cloud: Cloud) -> dict[str, float | int]:
+    """What the default took now and then: a drift of the machine would show."""
+    times = cloud.control_ms[~np.isnan(cloud.control_ms)]
+    if not len(times):
+        return {"count": 0}
+    return {
+        "count": len(times),
+        "least_ms": float(times.min()),
+        "most_ms": float(times.max()),
+    }
 
 
 def _noise(cloud: Cloud) -> dict[str, float | int]:

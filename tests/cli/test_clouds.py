@@ -55,7 +55,9 @@ def test_a_cloud_is_shown_with_what_was_measured_twice(tmp_path: Path) -> None:
     }
     assert (shown["noise"]["repeated"], shown["noise"]["timings"]) == (2, 5)
     assert shown["noise"]["median"] == pytest.approx((0.02 / 1.01 + 0.01 / 0.505) / 2)
+    assert shown["controls"] == {"count": 2, "least_ms": 1.0, "most_ms": 1.03}
     text = llamea("spaces", "show", path).stdout
+    assert "the default timed 2 times in between: 1 to 1.03 ms" in text
     assert "7 of 5 configurations" in text
     assert "persistent" in text
 
