@@ -4,11 +4,11 @@
                           [--seconds S] [--deadline S] [--gpus N]
     scripts/bench_live.py -o FOLDER --summary
 
-Each run is a process of its own with cold caches. Its seconds begin when the kernel is bound and
-its tuning starts. When all runs of a kernel are done, their winners are timed head to head in
-interleaved passes, in one process; the table is relative to the fastest of them, the curves to the
-best reading of all runs of that kernel. With several GPUs as many runs go on at once, each with its
-share of the cores, for Helion's own compiling processes too.
+Each run is a process of its own with cold caches and its imports done. Its seconds begin when the
+kernel is bound and its tuning starts. When all runs of a kernel are done, their winners are timed
+head to head in interleaved passes, in one process; the table is relative to the fastest of them,
+the curves to the best reading of all runs of that kernel. With several GPUs as many runs go on at
+once, each with its share of the cores, for Helion's own compiling processes too.
 
 Everything goes to FOLDER as it comes: runs.jsonl, winners.jsonl, a journal for each run on the
 engine (journals/KERNEL-ARM-SEED.jsonl; packed into journals.tar.gz when a kernel is done),
@@ -20,12 +20,14 @@ then is still timed head to head. Needs Helion and an NVIDIA GPU; --summary need
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import multiprocessing
 import os
 import re
+import signal
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -49,9 +51,19 @@ ARMS = [
 ]
 MARKS_S = (5, 10, 15, 30, 45)
 PASSES = 15
-START_S = 40.0  # of a run's process: importing, loading, binding, ending
-PATIENCE = 3.0  # times the seconds of a run, and START_S: then it hangs
-HEAD_TO_HEAD_S = 60.0  # kept for it by the deadline
+START_S = 15.0  # of a run's process: loading, binding, ending
+PATIENCE = 3.0  # times the seconds of a run, and of importing: then it hangs
+IMPORT_S = 60.0
+HEAD_TO_HEAD_S = 25.0  # kept for it by the deadline
+_LEAVE_S = 5.0
+_IMPORTED = (
+    "torch",
+    "triton",
+    "helion",
+    "llamea_gpu.live.helion.tuning",
+    "llamea_gpu.live.searcher",
+)
+_PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) -> dict[str, Any]:
@@ -176,29 +188,52 @@ def places(gpus: int) -> list[Place]:
 
 
 def child(job: dict[str, Any], limit_s: float, place: Place) -> Any:
-    """The result of one job, from a process with cold caches; None when it failed."""
+    """The result of one job, from a process with cold caches; None when it failed.
+
+    The process is a fork of one that has imported everything and touched no GPU, as that of a user
+    who tunes has: importing takes longer than many a search.
+    """
     with tempfile.TemporaryDirectory() as cold:
-        caches = {"TRITON_CACHE_DIR": cold, "TORCHINDUCTOR_CACHE_DIR": cold}
-        process = subprocess.Popen(
-            [sys.executable, __file__, "--job", json.dumps(job)],
-            env={**os.environ, **caches, **place.environment()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR")
+        environment = dict.fromkeys(folders, cold)
+        log = Path(cold) / "log"
+        ours, theirs = _PROCESSES.Pipe(duplex=False)
+        process = _PROCESSES.Process(
+            target=work,
+            args=(job, {**environment, **place.environment()}, sorted(place.cores), log, theirs),
         )
-        os.sched_setaffinity(process.pid, place.cores)
-        try:
-            output, said = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            print(f"{job} hung: {process.communicate()[1][-500:]}", flush=True)
-            return None
-    if process.returncode:
-        print(f"{job} failed: {said[-800:]}", flush=True)
-        return None
-    if "own way" in said:
+        process.start()
+        theirs.close()
+        found, how = None, "hung"
+        if ours.poll(limit_s):
+            with contextlib.suppress(EOFError):
+                found = ours.recv()
+            how = "failed"
+        process.join(_LEAVE_S if found is not None else 0.0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with all that it started
+        process.join()
+        said = log.read_text(errors="replace") if log.exists() else ""
+    if found is None:
+        print(f"{job} {how}: {said[-800:]}", flush=True)
+    elif "own way" in said:
         print(said[-500:], flush=True)
-    return json.loads(output.splitlines()[-1])
+    return found
+
+
+def work(
+    job: dict[str, Any], environment: dict[str, str], cores: list[int], log: Path, answer: Any
+) -> None:
+    """A process's whole life."""
+    os.setsid()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # to be looked up again
+    os.sched_setaffinity(0, cores)
+    with log.open("wb") as output:
+        for standard in (1, 2):
+            os.dup2(output.fileno(), standard)
+    do = {"tune": tune, "head_to_head": head_to_head}[job.pop("do")]
+    answer.send(do(**job))
 
 
 # -- what there is ------------------------------------------------------------------------------
@@ -421,7 +456,7 @@ class Bench:
             Path(journal).unlink(missing_ok=True)
         job = {"do": "tune", "kernel": kernel, "arm": arm, "seed": seed}
         job |= {"seconds": self.seconds, "journal": journal}
-        if found := child(job, PATIENCE * self.seconds + START_S, place):
+        if found := child(job, PATIENCE * self.seconds + IMPORT_S, place):
             with self.changed:
                 add_line(self.folder / "runs.jsonl", found)
 
@@ -448,6 +483,8 @@ class Bench:
 def bench(arguments: argparse.Namespace) -> None:
     """All runs that are not there yet, as far as the deadline allows."""
     running = Bench(arguments)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # importing is to initialise no GPU
+    _PROCESSES.set_forkserver_preload([*_IMPORTED])
     threads = [
         threading.Thread(target=running.work, args=(place,)) for place in places(arguments.gpus)
     ]
@@ -474,13 +511,8 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=math.inf)
     parser.add_argument("--gpus", type=int, default=1, help="how many to use at once")
     parser.add_argument("--summary", action="store_true", help="of what there is; run nothing")
-    parser.add_argument("--job")
     arguments = parser.parse_args()
-    if arguments.job:
-        job = json.loads(arguments.job)
-        work = {"tune": tune, "head_to_head": head_to_head}[job.pop("do")]
-        print("\n" + json.dumps(work(**job)))
-    elif arguments.output is None:
+    if arguments.output is None:
         parser.error("-o FOLDER says where everything goes")
     elif arguments.summary:
         print(report(arguments.output))

@@ -127,11 +127,11 @@ def test_the_deadline_leaves_what_there_is(
 
     class Slow(Children):
         def __call__(self, job: dict[str, Any], limit_s: float, place: Any) -> Any:
-            now[0] += 30.0
+            now[0] += 20.0
             return super().__call__(job, limit_s, place)
 
     children = Slow()
-    until = 5 * 30.0 + 10.0 + script.START_S + script.HEAD_TO_HEAD_S + 1.0
+    until = 5 * 20.0 + 10.0 + script.START_S + script.HEAD_TO_HEAD_S + 1.0
     run_bench(script, given(tmp_path, deadline=until), children)
     done = [(j["do"], j["kernel"]) for j in children.jobs]
     assert done == [("tune", "rope")] * 6 + [("head_to_head", "rope")]
