@@ -290,7 +290,7 @@ def test_the_command_prints_code_to_paste(script: Path, server: FakeOpenAI) -> N
     assert set(document) == {
         *("searcher", "framework", "kernel", "device", "seed", "clock", "elapsed_s"),
         *("evaluations", "failed", "default_ms", "optimum_ms", "best", "top", "trace"),
-        *("code", "trouble"),
+        *("code", "start_s", "trouble"),
     }
     assert document["evaluations"] == len(document["trace"])
     elapsed = [each["elapsed_s"] for each in document["trace"]]
