@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,55 +17,10 @@ from llamea_gpu.live.helion.journal import JournalRequest
 from llamea_gpu.live.helion.pipelined import PipelinedSearch, make_evaluate
 from llamea_gpu.live.helion.provider import PipelinedProvider
 from llamea_gpu.live.helion.runtime import helion_search
+from support.formula_timing import FormulaTiming, timings
+from support.helion_live import run_search
 
 COMPILERS = 2
-
-
-def code_ms(path: str) -> float:
-    """The time of generated code: by its name, which is a hash of it."""
-    return 0.01 + int(Path(path).stem[:6], 16) / (1 << 24)
-
-
-@dataclass(frozen=True)
-class FormulaTiming:
-    """Times by `code_ms`, leaves a trail in ``folder``, and fails as ``faults`` says.
-
-    ``faults`` names what happens to the n-th timing of all: hang, crash, broken. With ``slow_s``
-    each takes so long.
-    """
-
-    folder: Path
-    data: Path
-    faults: Mapping[int, str]
-    slow_s: float = 0.0
-
-    def run(self, channel: Channel) -> None:
-        while not self.data.exists():
-            time.sleep(0.005)
-        channel.serve({"opened_s": {"imports": 0.25, "cuda": 0.5}}, self.handle)
-
-    def handle(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
-        if "paths" in task:
-            self.note({"paths": task["paths"], "seconds": task["seconds"]})
-            times = map(code_ms, task["paths"])
-            return {"status": "ok", "standings": [[t, t, t, 6] for t in times]}
-        number = len(timings(self.folder))
-        self.note({"path": task["path"], "pid": os.getpid()})
-        time.sleep(self.slow_s)
-        fault = self.faults.get(number, "")
-        if fault == "hang":
-            time.sleep(600)
-        if fault == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if fault == "broken":
-            return {"status": "runtime_error", "message": "illegal access", "broken": True}
-        time_ms = code_ms(task["path"])
-        quartiles = {"low_ms": time_ms, "high_ms": time_ms, "launches": 5}
-        return {"status": "ok", "time_ms": time_ms, "benchmark_s": 0.01, **quartiles}
-
-    def note(self, line: Mapping[str, Any]) -> None:
-        with (self.folder / "timings.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 @dataclass(frozen=True)
@@ -93,11 +45,13 @@ class EngineProvider(PipelinedProvider):
     trail: ClassVar[Path]
     faults: ClassVar[Mapping[int, str]] = {}
     slow_s: ClassVar[float] = 0.0
+    baseline: ClassVar[Any] = staticmethod(lambda folder: None)
 
     def __init__(self, **given: Any) -> None:
         super().__init__(compilers=COMPILERS, **given)
 
     def _compute_baseline(self) -> Any:
+        self.baseline(self._folder)
         return None, [], None
 
     def _timing_template(self) -> Template:
@@ -114,7 +68,7 @@ class EngineProvider(PipelinedProvider):
 
 
 def provider_in(folder: Path, **attributes: Any) -> type[EngineProvider]:
-    """An `EngineProvider` with its trail in ``folder``."""
+    """An `EngineProvider` with its trail in ``folder``, and others of its class's attributes."""
     return type("Provider", (EngineProvider,), {"trail": folder, **attributes})
 
 
@@ -128,10 +82,9 @@ def engine_search(
     return found(*live, **options)
 
 
-def timings(folder: Path) -> list[dict[str, Any]]:
-    """What was timed, in order: one ``path``, or ``paths`` side by side."""
-    path = folder / "timings.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def run_on_engine(search: PipelinedSearch, provider: type[EngineProvider]) -> Any:
+    """The configuration that a search returns."""
+    return run_search(search, partial(provider, expected=search.starts))
 
 
 def timed(folder: Path) -> list[str]:

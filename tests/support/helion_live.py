@@ -95,7 +95,7 @@ def bound_kernel(name: str, gpu: str, **settings: Any) -> Iterator[tuple[Any, tu
             yield bound, case.arguments
 
 
-def run_search(search: Any, provider: type[FormulaProvider] = FormulaProvider) -> Any:
+def run_search(search: Any, provider: Callable[..., Any] = FormulaProvider) -> Any:
     """The configuration that a search returns; its provider is left in ``benchmark_provider``."""
     search._benchmark_provider_cls = provider
     return search.autotune(skip_cache=True)

@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
+
+import numpy as np
 
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.frameworks.helion.space import HelionSpace
@@ -41,7 +44,12 @@ class PipelinedSearch(HelionSearch):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._benchmark_provider_cls = PipelinedProvider
+        self._benchmark_provider_cls = partial(PipelinedProvider, expected=self.starts)
+
+    def starts(self) -> list[Any]:
+        """The configurations that every search begins with."""
+        space = self._space(np.random.default_rng(0))
+        return [space.config(start) for start in space.starts]
 
     def final_rebenchmark_best(self, best: Any) -> Any:
         """As Helion's, unless the finalists have been read side by side."""

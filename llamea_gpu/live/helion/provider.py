@@ -12,10 +12,12 @@ everything to Helion's own provider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -67,6 +69,7 @@ LOADING_S = 0.5  # of finalists, before they are read again
 LEAST_READING_S = 0.5
 _READING_PATIENCE_S = 5.0  # for a process that reads finalists, beyond what it was told to take
 _POLL_S = 0.25  # how often the budget is looked at
+_HAND_OUT_S = 0.01  # between two looks of the thread
 _UNREAD = Standing(math.inf, math.inf, math.inf, 0)
 # The early copy of this process may have others.
 _ENVIRONMENT = ("CUDA_", "TRITON_")
@@ -82,6 +85,8 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
 
     Args:
         compilers: compiling processes; None for one a core but one.
+        expected: gives configurations that are sure to be submitted: they compile while Helion
+            computes what is right, and are timed as soon as that is known.
         arguments: what Helion hands to every provider.
 
     Attributes:
@@ -93,7 +98,13 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             with "timing" before the name, those of a step of the timing process.
     """
 
-    def __init__(self, *, compilers: int | None = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        compilers: int | None = None,
+        expected: Callable[[], Sequence[Any]] = tuple,
+        **arguments: Any,
+    ) -> None:
         self._closing = ExitStack()
         self.until_cleanup = ExitStack()
         self._pipeline: Pipeline | None = None
@@ -106,13 +117,15 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         self._submitted = 0
         self._done: list[tuple[Any, BenchmarkResult]] = []
         self._silent: set[int] = set()  # points whose result nobody waits for
+        self._ahead: dict[str, int | Outcome] = {}  # expected ones: points, or what came of them
         self._compiled_here: Any = None  # by Helion, and not measured yet
         self._here: Any = None  # to be measured in this process by the next wait
         self._why_not = _unsupported(arguments["kernel"], arguments["settings"], arguments["args"])
         try:
             if not self._why_not:
-                self._open_timing(**arguments)
-            super().__init__(**arguments)
+                self._open(expected, **arguments)
+            with self._handing_out():
+                super().__init__(**arguments)
         except BaseException:
             self._close()
             raise
@@ -135,9 +148,8 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         """Start the engine, or say why not."""
         if not self._why_not:
             try:
-                self._start_compiling()
-                self._mark("compiling")
-                self._give_arguments()
+                with self._handing_out():
+                    self._give_arguments()
                 self._mark("arguments")
             except Exception as error:  # pickling and saving raise whatever they like
                 self._why_not = f"{type(error).__name__}: {error}"
@@ -164,9 +176,15 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             self._start_compiling()
         tasks = []
         for config in configs:
-            number = self._number()
+            known = self._ahead.pop(repr(config), None)
+            if isinstance(known, Outcome):
+                self._done.append((config, self._result(config, known)))
+                continue
+            number = self._number() if known is None else known
+            if known is None:
+                tasks.append(Task(number, dict(config.config)))
             self._configs[number] = config
-            tasks.append(Task(number, dict(config.config)))
+            self._silent.discard(number)
             if config == self._compiled_here:
                 # Its result need not wait for the process that times. That one gets it
                 # nevertheless, and knows what is hopeless.
@@ -251,6 +269,8 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 self._paths[repr(config)] = outcome.details["path"]
             if outcome.point in self._silent:
                 self._silent.remove(outcome.point)
+                if repr(config) in self._ahead:
+                    self._ahead[repr(config)] = outcome
             else:
                 self._done.append((config, self._result(config, outcome)))
 
@@ -279,6 +299,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
     def _forget(self) -> None:
         self._configs.clear()
         self._silent.clear()
+        self._ahead.clear()
         self._here = None
 
     def benchmark(
@@ -317,8 +338,18 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 self.drop()
                 return
 
-    def _open_timing(self, *, kernel: Any, settings: Any, args: Any, **_: Any) -> None:
-        """Start the timing process, which makes ready while Helion computes what is right."""
+    def _open(
+        self,
+        expected: Callable[[], Sequence[Any]],
+        *,
+        kernel: Any,
+        settings: Any,
+        config_spec: Any,
+        args: Any,
+        **_: Any,
+    ) -> None:
+        """Start the processes, which make ready while Helion computes what is right."""
+        self.kernel, self.config_spec, self.args = kernel, config_spec, args
         try:
             folder = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-", dir=_scratch(args))
             self._folder = Path(self._closing.enter_context(folder))
@@ -334,9 +365,54 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 hopeless=HOPELESS,
             )
             self._closing.push(self._pipeline)
+            with contextlib.suppress(Exception):  # Helion meets it again, and says it
+                self._reference_code()  # imports what forks need, too
+            self._start_compiling()
+            self._expect(expected())
+            self._mark("compiling")
         except OSError as error:  # no room on the disk, no more processes
             self._why_not = f"{type(error).__name__}: {error}"
             self._close()
+
+    def _expect(self, configs: Sequence[Any]) -> None:
+        """Queue configurations that nobody has asked for yet."""
+        assert self._pipeline is not None
+        self._ahead = {repr(config): self._number() for config in configs}
+        unique = {repr(config): config for config in configs}
+        for looks, number in self._ahead.items():
+            assert isinstance(number, int)
+            self._configs[number] = unique[looks]
+            self._silent.add(number)
+            self._pipeline.submit([Task(number, dict(unique[looks].config))])
+
+    @contextlib.contextmanager
+    def _handing_out(self) -> Iterator[None]:
+        """Have a thread hand out work while this one does something else."""
+        pipeline, over, faults = self._pipeline, threading.Event(), list[Exception]()
+
+        def hand_out() -> None:
+            try:
+                while pipeline is not None and not over.wait(_HAND_OUT_S):
+                    pipeline.poll()
+            except Exception as fault:
+                faults.append(fault)
+
+        thread = threading.Thread(target=hand_out)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            if faults and not self._why_not:
+                self._why_not = str(faults[0])
+                self._close()
+
+    def _reference_code(self) -> tuple[Any, str]:
+        """The configuration that says what is right, and the module of its code."""
+        spec = self.config_spec  # before 1.5 it has no reference but the default
+        reference = getattr(spec, "autotune_reference_config", spec.default_config)()
+        return reference, self.kernel.compile_config(reference, allow_print=False).__module__
 
     def _timing_template(self) -> Template:
         """The early copy of this process, or one that has to import first."""
@@ -355,7 +431,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         return BoundCompileStage(self.kernel, self.args, self._folder, gpu)
 
     def _start_compiling(self) -> None:
-        """Compiling processes: forks of this one, in which Helion has compiled once by now."""
+        """Compiling processes: forks of this one, in which Helion has generated code by now."""
         assert self._pipeline is not None
         stage = self._closing.enter_context(inherited(self._compile_stage()))
         forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
@@ -363,9 +439,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
 
     def _give_arguments(self) -> None:
         """Hand the timing process what it waits for."""
-        spec = self.config_spec  # before 1.5 it has no reference but the default
-        reference = getattr(spec, "autotune_reference_config", spec.default_config)()
-        module = self.kernel.compile_config(reference, allow_print=False).__module__
+        reference, module = self._reference_code()
         TimingData(
             arguments=self.args,
             expected=self._baseline_output,

@@ -11,6 +11,7 @@ file: helion, numpy and threadpoolctl, which comes with Helion, are all that nee
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 import time
@@ -315,11 +316,7 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
 
     def _autotune(self) -> Any:
         rng = np.random.default_rng(self.settings.autotune_random_seed % 2**64)
-        seeds = [
-            *self.config_gen.user_seed_flat_config_pairs(self._autotune_seed_configs(), self.log),
-            *self.config_gen.seed_flat_config_pairs(self.log),
-        ]
-        space = HelionSpace(self.config_gen, rng, [flat for flat, _ in seeds], self._accepts)
+        space = self._space(rng)
         evaluate = self.evaluate = type(self).make_evaluate(self, space)
         if hasattr(self, "pin_finalist_configs"):  # 1.4: what to verify at the end in any case
             flats = map(space.flat, space.starts)
@@ -340,6 +337,18 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
             )
             self._search_policy_cacheable = False  # 1.5: do not keep it as if it were the best
             return self.best.config
+
+    def _space(self, rng: np.random.Generator) -> HelionSpace:
+        return HelionSpace(self.config_gen, rng, self._seeds, self._accepts)
+
+    @functools.cached_property
+    def _seeds(self) -> list[list[Any]]:
+        """Flat configurations: the user's, then the compiler's."""
+        pairs = [
+            *self.config_gen.user_seed_flat_config_pairs(self._autotune_seed_configs(), self.log),
+            *self.config_gen.seed_flat_config_pairs(self.log),
+        ]
+        return [flat for flat, _ in pairs]
 
     def _read_finalists(self) -> None:
         """Side by side, as Helion verifies nothing in some versions, nor when the time is up."""

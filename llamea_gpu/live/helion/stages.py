@@ -21,6 +21,8 @@ from llamea_gpu.frameworks.helion.static import GpuFacts, pretend_gpu
 from llamea_gpu.frameworks.helion.timing import Bench, tensors
 
 _POLL_S = 0.005
+# As Helion sets them in its own process while it tunes.
+_WHILE_TUNING = {"TRITON_LOCAL_BUILD": "1", "TRITON_STORE_BINARY_ONLY": "1"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class BoundCompileStage:
     def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
         os.nice(COMPILING_NICE)
+        os.environ.update(_WHILE_TUNING)
         with pretend_gpu(self.gpu) as gpu:
             fakes = gpu.like(tuple(self.arguments))
             name = self.bound.kernel.name

@@ -17,15 +17,16 @@ import pytest
 
 pytest.importorskip("helion")
 
+from support.formula_timing import code_ms
 from support.helion_engine import (
     EngineProvider,
-    code_ms,
     engine_search,
     provider_in,
     read_again,
+    run_on_engine,
     timed,
 )
-from support.helion_live import bound_kernel, run_search
+from support.helion_live import bound_kernel
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.compiling import generate, source_key
@@ -72,7 +73,7 @@ def truth_ms(live: Any, chosen: Any) -> float:
 def test_a_tuning_measures_keeps_and_reads_again(live: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     search = engine_search(live, near_the_start, journal, evaluations=10)
-    chosen = run_search(search, provider_in(tmp_path))
+    chosen = run_on_engine(search, provider_in(tmp_path))
     header, *lines = lines_of(journal)
     assert set(header) >= HEADER
     assert (header["kernel"], header["shape"]) == ("row_sum", "medium")
@@ -92,13 +93,29 @@ def test_a_tuning_measures_keeps_and_reads_again(live: Any, tmp_path: Path) -> N
     assert search.benchmark_provider.start_s["timing cuda"] == 0.5
 
 
+def test_the_starts_compile_while_what_is_right_is_computed(live: Any, tmp_path: Path) -> None:
+    def baseline(folder: Path) -> None:
+        until = time.monotonic() + 120
+        while not list(folder.glob("?" * 16 + ".py")):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    journal = tmp_path / "journal.jsonl"
+    search = engine_search(live, lambda *_: None, journal, evaluations=1)
+    provider = provider_in(tmp_path, baseline=staticmethod(baseline))
+    run_on_engine(search, provider)
+    # What nobody had room for is neither counted nor kept.
+    assert len(search.evaluate.space.starts) == 2
+    assert len(search.evaluate.costs) == len(lines_of(journal)[1:]) == 1
+
+
 def test_what_is_killed_goes_on(live: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     provider = provider_in(tmp_path, slow_s=0.3)
     owner = os.fork()
     if not owner:
         try:
-            run_search(engine_search(live, near_the_start, journal, evaluations=12), provider)
+            run_on_engine(engine_search(live, near_the_start, journal, evaluations=12), provider)
         finally:
             os._exit(1)
     for _ in range(1200):
@@ -110,13 +127,16 @@ def test_what_is_killed_goes_on(live: Any, tmp_path: Path) -> None:
     before = [line for line in journal.read_text().splitlines(keepends=True) if line[-1] == "\n"]
     first = timed(tmp_path)
     search = engine_search(live, near_the_start, journal, evaluations=12)
-    chosen = run_search(search, provider_in(tmp_path))
+    chosen = run_on_engine(search, provider_in(tmp_path))
     lines = lines_of(journal)
     assert journal.read_text().startswith("".join(before))
     assert len({tuple(line["c"]) for line in lines[1:]}) == len(lines) - 1 == 12
     assert len(search.evaluate.costs) == 12
     assert [line["at"] for line in lines[1:]] == sorted(line["at"] for line in lines[1:])
-    known = {json.loads(line)["source"] for line in before[1:]}
+    # The starts are under way before the journal is opened.
+    kept = [json.loads(line) for line in before[1:]]
+    known = {line["source"] for line in kept if line["how"] != "start"}
+    assert known
     finalists = {source for each in read_again(tmp_path) for source in each}
     assert not (set(timed(tmp_path)[len(first) :]) & known) - finalists
     best = min(line["ms"] for line in lines[1:] if line["status"] == "ok")
@@ -125,7 +145,9 @@ def test_what_is_killed_goes_on(live: Any, tmp_path: Path) -> None:
 
 def test_the_seconds_before_count(live: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
-    run_search(engine_search(live, near_the_start, journal, evaluations=4), provider_in(tmp_path))
+    run_on_engine(
+        engine_search(live, near_the_start, journal, evaluations=4), provider_in(tmp_path)
+    )
     header, *lines = journal.read_text().splitlines()
     late = json.dumps({**json.loads(lines[-1]), "at": 1000.0})
     journal.write_text("\n".join([header, *lines[:-1], late]) + "\n")
@@ -136,7 +158,7 @@ def test_the_seconds_before_count(live: Any, tmp_path: Path) -> None:
         near_the_start(evaluate, space, rng)
 
     search = engine_search(live, optimizer, journal, seconds=900.0)
-    run_search(search, provider_in(tmp_path))
+    run_on_engine(search, provider_in(tmp_path))
     assert len(lines_of(journal)) == 5
     assert len(search.evaluate.costs) == 4
     assert search.evaluate.used_s == 1000.0
@@ -220,7 +242,7 @@ def test_a_full_disk_costs_the_journal_and_nothing_else(
     path = tmp_path / "journal.jsonl"
     monkeypatch.setattr(engine_journal, "_append", full)
     search = engine_search(live, near_the_start, path, evaluations=6)
-    run_search(search, provider_in(tmp_path))
+    run_on_engine(search, provider_in(tmp_path))
     assert len(lines_of(path)) == 4
     assert len(search.evaluate.costs) == 6
 
@@ -243,7 +265,7 @@ def test_a_full_scratch_folder_is_no_fault_of_a_configuration(
     monkeypatch.setattr(stages, "_write", full)
     journal = tmp_path / "journal.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        run_search(engine_search(live, near_the_start, journal, evaluations=6), Provider)
+        run_on_engine(engine_search(live, near_the_start, journal, evaluations=6), Provider)
     assert "No space left on device" in own_way[0]
     assert len(lines_of(journal)) == 1
 
@@ -264,7 +286,7 @@ def test_faults_of_the_processes_cost_themselves(
     journal = tmp_path / "journal.jsonl"
     faults = {3: "hang", 5: "crash", 7: "broken"}
     search = engine_search(live, optimizer, journal, evaluations=14)
-    chosen = run_search(search, provider_in(tmp_path, faults=faults))
+    chosen = run_on_engine(search, provider_in(tmp_path, faults=faults))
     assert killed
     lines = lines_of(journal)[1:]
     assert len(lines) == 14
@@ -282,7 +304,7 @@ def test_ctrl_c_leaves_the_best_and_the_journal(live: Any, tmp_path: Path) -> No
 
     journal = tmp_path / "journal.jsonl"
     search = engine_search(live, optimizer, journal)
-    chosen = run_search(search, provider_in(tmp_path))
+    chosen = run_on_engine(search, provider_in(tmp_path))
     lines = lines_of(journal)[1:]
     assert len(lines) == len(search.evaluate.costs)
     best = min(line["ms"] for line in lines if line["status"] == "ok")
