@@ -38,6 +38,12 @@ class TuneSettings:
         "pipelined",
         description="Compile and time side by side, or as the framework itself does ('framework').",
     )
+    cluster: str = Field(
+        "",
+        description="Kernel Tuner: measure on all GPUs of a Ray cluster: 'ray', HOST:PORT or "
+        "ray://HOST:PORT.",
+    )
+    gpu: str = Field("", description="With --cluster: the kind of GPU, as Ray names it (H100).")
     journal: Path | None = Field(
         None,
         description="Keep each measurement in this file as it comes; where it has some already, "

@@ -56,6 +56,11 @@ def tune_helion_script(
         RecordingError: the script does not load, a recorder measures on the GPU, or the journal
             is of something else, is damaged, or is in use.
     """
+    if settings.cluster:
+        raise SearcherError(
+            "a Helion kernel is tuned on one GPU of this machine: leave out --cluster, or record "
+            "it on the cluster ('spaces record helion --cluster')"
+        )
     # It prepares this process before anything asks for a GPU.
     search_base(settings.engine, settings.journal)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -21,6 +21,7 @@ from typing import Any
 
 import cloudpickle
 
+from llamea_gpu.cluster.engine import Stages
 from llamea_gpu.engine.worker import Channel
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.kernel_tuner.stage import measure
@@ -151,6 +152,13 @@ class HandedStage:
             message = f"the kernel's arguments must load: {type(error).__name__}: {error}"
             raise RecordingError(message) from error
         measure(channel, call, self.lock)
+
+
+def call_on_node(saved: bytes, processes: int, folder: Path) -> Stages:
+    """Stages that measure a saved call in the engine of one GPU of a cluster."""
+    call = folder / "call"
+    call.write_bytes(saved)
+    return [HandedStage(call, folder / "device", folder)] * processes, ()
 
 
 def _device(backend: Any) -> int:

@@ -19,6 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from llamea_gpu.cluster.connection import connected
+from llamea_gpu.cluster.engine import DEVICE, EngineSpec
+from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus
+from llamea_gpu.cluster.worker import installed
 from llamea_gpu.engine.early import early_template, fork_early
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import free_memory
@@ -30,6 +34,7 @@ from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, ExplainingStr
 from llamea_gpu.live.kernel_tuner.handed import (
     HandedStage,
     call_of,
+    call_on_node,
     save_call,
     shared_file,
     why_not,
@@ -136,6 +141,8 @@ class PipelinedStrategy(ExplainingStrategy):
         engine: ``framework`` for Kernel Tuner's own runner.
         processes: that measure; None: as many as there are cores but one, and memory on the GPU.
         timeout_s: for compiling, checking and timing one configuration on the engine.
+        cluster: measure on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind
+            ``gpu`` where it has several. ``processes`` are then those of each of them.
     """
 
     why_not = ""  # the engine did not measure the latest run
@@ -150,6 +157,8 @@ class PipelinedStrategy(ExplainingStrategy):
         engine: EngineName = "pipelined",
         processes: int | None = None,
         timeout_s: float = TIMEOUT_S,
+        cluster: str = "",
+        gpu: str = "",
     ) -> None:
         super().__init__(name, make, hyperparameters, seed)
         if engine not in ("pipelined", "framework"):
@@ -159,7 +168,12 @@ class PipelinedStrategy(ExplainingStrategy):
         self._engine = engine
         self._processes = processes
         self._timeout_s = timeout_s
-        if engine == "pipelined":
+        self._cluster, self._gpu = cluster, gpu
+        if cluster and engine != "pipelined":
+            raise SearcherError(
+                f"on a cluster the engine must be 'pipelined', but got {engine!r}: leave it out"
+            )
+        if engine == "pipelined" and not cluster:
             prepare()
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
@@ -200,7 +214,11 @@ class PipelinedStrategy(ExplainingStrategy):
             return
         with ExitStack() as stack:
             used, self.why_not = None, why_not(runner)
-            if not self.why_not:
+            if self._cluster:
+                if self.why_not:
+                    raise SearcherError(f"this cannot be measured on a cluster: {self.why_not}")
+                used = stack.enter_context(self._on_cluster(searchspace, runner, options))
+            elif not self.why_not:
                 try:
                     started = self._started(searchspace, runner, options)
                     used = stack.enter_context(started)
@@ -227,6 +245,32 @@ class PipelinedStrategy(ExplainingStrategy):
             pipeline = Pipeline([stage] * processes, (), folder, limits, template)
             stack.enter_context(pipeline)
             yield PipelinedRunner(self.own_runner(runner), pipeline, processes)
+
+    @contextmanager
+    def _on_cluster(self, searchspace: Any, runner: Any, options: Any) -> Iterator[PipelinedRunner]:
+        """Results are of the nodes' GPUs; this process's own is of their kind."""
+        call = {**call_of(searchspace, runner, options), "device": DEVICE}
+        with tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-") as folder:
+            save_call(Path(folder) / "call", call)
+            saved = (Path(folder) / "call").read_bytes()
+        with connected(self._cluster):
+            gpus = find_gpus(self._gpu)
+            mine = str(runner.dev.name)
+            if runner.kernel_source.lang != "C" and gpus.kind.split("-")[0] not in mine:
+                raise SearcherError(
+                    f"the GPU of this process must be of the cluster's kind, which is "
+                    f"{gpus.kind}, but it is {mine}: name another kind, or use another machine"
+                )
+            processes = self._processes or max(1, gpus.cores - 1)
+            spec = EngineSpec(
+                partial(call_on_node, saved, processes),
+                Limits(timing_s=self._timeout_s),
+                PRELOAD,
+                versions=installed(["kernel_tuner"]),
+            )
+            with ClusterPipeline(spec, gpus, processes) as pipeline:
+                own = self.own_runner(runner)
+                yield PipelinedRunner(own, pipeline, processes * gpus.count)
 
 
 def prepare() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from kernel_tuner import util
 from kernel_tuner.runners.runner import Runner
 
+from llamea_gpu.cluster.pipeline import ClusterPipeline
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.live.kernel_tuner.facts import MESSAGE
@@ -50,13 +51,13 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
     simulation_mode = False
     why_not = ""
 
-    def __init__(self, runner: Any, pipeline: Pipeline, processes: int) -> None:
+    def __init__(self, runner: Any, pipeline: Pipeline | ClusterPipeline, processes: int) -> None:
         super().__init__()
         self.accumulated_strategy_time: float = 0.0
         self.dev, self.units, self.quiet = runner.dev, runner.units, runner.quiet
         self.kernel_source, self.kernel_options = runner.kernel_source, runner.kernel_options
         self._own = runner
-        self._pipeline: Pipeline | None = pipeline
+        self._pipeline: Pipeline | ClusterPipeline | None = pipeline
         self._processes = processes
         self._configs: list[Values] = []  # by number of the task
         self._under_way: dict[str, Values] = {}  # by Kernel Tuner's key

@@ -120,7 +120,10 @@ class _Run:
         self._names = list(script.arguments["tune_params"])
         found = load_searcher(searcher, KernelTunerFramework(script), {})
         self.strategy = TolerantStrategy(
-            found.name, found.make, found.hyperparameters, settings.seed, engine=settings.engine
+            *(found.name, found.make, found.hyperparameters, settings.seed),
+            engine=settings.engine,
+            cluster=settings.cluster,
+            gpu=settings.gpu,
         )
         self.strategy.on_batch = self._note
         self.strategy.on_begin = self._begin
