@@ -102,6 +102,7 @@ def _options() -> argparse.Namespace:
         help="of this project: a name or FILE.py",
     )
     parser.add_argument("--kernels", type=Path, default=KERNELS, help="their folder")
+    parser.add_argument("--names", nargs="+", default=NAMES, help="the kernels to record")
     parser.add_argument("--way", choices=WAYS, help="tune in this way only (for the script itself)")
     parser.add_argument("--steps", nargs="+", default=["compilers", "tune", "record"])
     return parser.parse_args()
@@ -154,7 +155,7 @@ def _checked(command: list[str], timeout_s: float) -> None:
 def record_all(options: argparse.Namespace, end: float, log: Any) -> None:
     """Record each kernel in its share of the time that is left."""
     backend = f" --backend {options.backend}" if options.backend else ""
-    missing = [name for name in NAMES if not (options.out / f"{name}.parquet").exists()]
+    missing = [name for name in options.names if not (options.out / f"{name}.parquet").exists()]
     for position, name in enumerate(missing):
         share = (end - monotonic()) / (len(missing) - position)
         if share < 15:

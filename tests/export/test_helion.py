@@ -21,7 +21,7 @@ from llamea_gpu.errors import SearcherError
 from llamea_gpu.export.helion import export_source
 from llamea_gpu.live.helion.registration import search_class
 from llamea_gpu.programs import read_program
-from llamea_gpu.programs.shipped import shipped
+from llamea_gpu.programs.shipped import generated
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 
@@ -32,7 +32,11 @@ SPECS = (
     *("differential_evolution", BEST),
 )
 
-SHIPPED = [name for name in shipped() if name != "random_search"] + [BEST]
+# The promoted ones, and of the classical ones what moves by neighbours and what submits.
+VISITING = [
+    *generated(),
+    *("iterated_local_search", "steady_state_genetic_algorithm", BEST),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,7 @@ def imported(text: str, folder: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: Path(spec).stem)
+@pytest.mark.parametrize("spec", VISITING, ids=lambda spec: Path(spec).stem)
 def test_registered_and_exported_visit_the_same(spec: str, softmax: Any, tmp_path: Path) -> None:
     optimizer = resolve_program(spec)
     imported(export_source(optimizer), tmp_path)

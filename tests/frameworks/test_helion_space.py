@@ -13,7 +13,8 @@ from support.helion_live import bound_kernel
 from support.helion_spaces import config_of, seeds_of, space_of
 
 KERNELS = ("matmul", "batched_matmul", "attention", "softmax", "layer_norm", "swiglu")
-CASES = [(kernel, gpu) for gpu in ("B200", "H200") for kernel in KERNELS]
+# The B200's spaces have more slots than the H200's (test_static), so two of those do.
+CASES = [(kernel, "B200") for kernel in KERNELS] + [("matmul", "H200"), ("softmax", "H200")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=["-".join(case) for case in CASES])

@@ -20,7 +20,7 @@ from llamea_gpu.resources import resource_dir
 from llamea_gpu.searchers.registry import resolve_program
 
 RUNS = sorted(resource_dir("generated_optimizers").glob("runs/*/answers.jsonl"))
-PART = (3, pytest.param(1, marks=pytest.mark.slow))  # every third answer; all of them
+PART = (5, pytest.param(1, marks=pytest.mark.slow))  # every fifth answer; all of them
 
 
 def sources(run: Path) -> Iterator[str]:
@@ -80,7 +80,7 @@ def test_admission_and_resolution_agree(step: int, tmp_path: Path) -> None:
         assert found.hyperparameters == program.hyperparameters
         assert found.idea == program.idea
         assert found.digest == program.digest
-    assert 30 <= refused <= len(texts) / 2
+    assert 15 <= refused <= len(texts) / 2
 
 
 @pytest.mark.parametrize("step", PART)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class EmulatedKernel:
             arguments["kernel_name"], configuration, self.grid, self.block, names
         )
         self.text = text
-        self._library = _built(f'#include "{HEADER}"\n{text}\n{self._driver()}', folder)
+        self._library = _built(f'#include "{_header(folder)}"\n{text}\n{self._driver()}', folder)
 
     def run(self, order: int = 0) -> list[Any]:
         """The arguments after one launch; threads take turns in the given order."""
@@ -76,13 +77,26 @@ extern "C" bool emulate(void **arguments, const unsigned *sizes, int order) {{
 """
 
 
+def _compile(*arguments: str) -> None:
+    command = ["g++", *FLAGS, *CHECKED, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:3000]
+
+
+def _header(folder: Path) -> Path:
+    """The header, compiled: that halves the time of each kernel. One for a folder."""
+    header = folder / HEADER.name
+    if not header.exists():
+        _compile("-x", "c++-header", str(HEADER), "-o", f"{header}.gch")
+        shutil.copy(HEADER, header)
+    return header
+
+
 def _built(text: str, folder: Path) -> ctypes.CDLL:
     stem = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text(text)
-    command = ["g++", *FLAGS, *CHECKED, str(source), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
+    _compile(str(source), "-o", str(library))
     loaded = ctypes.CDLL(str(library))
     loaded.emulate.restype = ctypes.c_bool
     return loaded

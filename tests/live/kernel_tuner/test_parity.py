@@ -16,7 +16,6 @@ from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import resolve, resolve_program
-from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.recording import Recording
 
@@ -41,16 +40,14 @@ def t4_recording(shared_spaces: Path) -> Recording:
     return recording
 
 
-@pytest.fixture(scope="module", params=["small", "matmul-2048", "convolution"])
+@pytest.fixture(scope="module", params=["small", "convolution"])
 def simulation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Simulation:
     if request.param == "small":
         recording = small_recording()
-    elif request.param == "convolution":
-        recording = request.getfixturevalue("t4_recording")
     else:
-        recording = load_space(request.param)
+        recording = request.getfixturevalue("t4_recording")
     return Simulation(recording, tmp_path_factory.mktemp("caches"))
 
 

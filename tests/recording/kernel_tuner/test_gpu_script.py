@@ -13,7 +13,7 @@ from llamea_gpu.spaces.formats import import_recording
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "scripts" / "h200_kernel_tuner.py"
-NAMES = ("matmul", "convolution", "stencil", "reduction")
+NAMES = ("convolution", "stencil")
 
 
 def test_it_tunes_and_records_and_says_what_failed(write_script: Any, tmp_path: Path) -> None:
@@ -24,7 +24,8 @@ def test_it_tunes_and_records_and_says_what_failed(write_script: Any, tmp_path: 
         written.rename(kernels / f"{name}.py")
     (kernels / "stencil.py").write_text("raise OSError('no such kernel')")
     out = tmp_path / "out"
-    options = ["--kernels", str(kernels), "--backend", "C", "--tune-seconds", "1"]
+    options = ["--kernels", str(kernels), "--backend", "C", "--tune-seconds", "0.3"]
+    options += ["--names", *NAMES]
     options += ["--optimizer", "random_search", "--compilers", "1", "--steps", "tune", "record"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(out), *options],
