@@ -14,15 +14,17 @@ own clock, and below 0 is worse than that.
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.errors import TaskError
+from llamea_gpu.files import read_text, write_text
 
 FloatArray = NDArray[np.float64]
 
@@ -45,7 +47,7 @@ class Yardstick:
 
     ``searcher`` and ``clock`` are what was run, ``runs`` how often, ``curve`` (1000,) its loss
     along the axis, ``standard_error`` that of the curve's mean. ``best_ms`` and ``default_ms`` are
-    what losses were made with; ``fingerprint`` is that of the space's costs.
+    what losses were made with.
     """
 
     searcher: str
@@ -56,10 +58,10 @@ class Yardstick:
     default_ms: float
     curve: FloatArray
     standard_error: float
-    fingerprint: str
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.curve).all() and self.area > 0):
+        shaped = self.curve.ndim == 1 and np.isfinite(self.curve).all()
+        if not (shaped and self.area > 0 and self.best_ms > 0 and self.default_ms > 0):
             raise TaskError(
                 f"a yardstick must leave something to gain, but the area under the loss of "
                 f"{self.searcher} is {self.area}"
@@ -69,6 +71,47 @@ class Yardstick:
     def area(self) -> float:
         """The mean loss."""
         return float(np.mean(self.curve))
+
+
+def yardstick_of(
+    runs: Sequence[Timed],
+    axis_s: FloatArray,
+    best_ms: float,
+    default_ms: float,
+    *,
+    searcher: str,
+    clock: str,
+    budget_s: float,
+) -> Yardstick:
+    """The yardstick that the runs of ``searcher`` are.
+
+    Raises:
+        TaskError: they leave nothing to gain.
+    """
+    lost = losses(runs, axis_s, best_ms, default_ms)
+    areas = lost.mean(axis=1)
+    spread = float(areas.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
+    curve = lost.mean(axis=0)
+    return Yardstick(
+        searcher, clock, budget_s, len(runs), best_ms, default_ms, curve, spread
+    )
+
+
+def write_yardstick(yardstick: Yardstick, path: Path) -> None:
+    """Keep it as JSON; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {**asdict(yardstick), "curve": yardstick.curve.tolist()}
+    write_text(path, json.dumps(document) + "\n")
+
+
+def read_yardstick(path: Path) -> Yardstick | None:
+    """What `write_yardstick` kept; None where there is no such file, or no yardstick in it."""
+    try:
+        document = json.loads(read_text(path))
+        curve = np.array(document.pop("curve"), dtype=np.float64)
+        return Yardstick(**document, curve=curve)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, TaskError):
+        return None
 
 
 def losses(
@@ -86,8 +129,3 @@ def losses(
 def scores(loss: FloatArray, yardstick: Yardstick) -> FloatArray:
     """The score of each point of loss curves; its mean along the axis is the score."""
     return 1.0 - loss / yardstick.area
-
-
-def digest(*parts: bytes) -> str:
-    """SHA-256 of what a yardstick was made with, in hexadecimal."""
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()

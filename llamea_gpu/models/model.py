@@ -157,7 +157,7 @@ class SpaceModel:
         if key not in _FITTED:
             if len(_FITTED) >= _MOST_FITTED:
                 _FITTED.clear()
-            _FITTED[key] = Fit(self._arrays(_cache_folder() / f"{key}.npz"))
+            _FITTED[key] = Fit(self._arrays(cache_folder() / f"{key}.npz"))
         return _FITTED[key]
 
     def _arrays(self, file: Path) -> Arrays:
@@ -188,7 +188,8 @@ def cloud_digest(cloud: Cloud) -> str:
     return digest.hexdigest()
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where what can be worked out again is kept; see the module's docstring."""
     if own := os.environ.get("LLAMEA_GPU_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
