@@ -480,14 +480,23 @@ def _now() -> str:
 
 
 def _pack(trace: Trace) -> bytes:
-    """The columns one after the other; batches, and a byte that says so, where there are any."""
+    """The columns one after the other, and what says which there are.
+
+    Batches, and a byte, where there are any; or batches, configurations, a byte and how many
+    parameters these have.
+    """
     parts = [
         np.asarray(trace.rows, "<i4").tobytes(),
         np.asarray(trace.elapsed_s, "<f8").tobytes(),
         np.asarray(trace.cost_ms, "<f8").tobytes(),
     ]
     if trace.batch is not None:
-        parts += [np.asarray(trace.batch, "<i4").tobytes(), b"b"]
+        parts.append(np.asarray(trace.batch, "<i4").tobytes())
+        if trace.configurations is None:
+            parts.append(b"b")
+        else:
+            parts.append(np.asarray(trace.configurations, "<i4").tobytes())
+            parts.append(b"c" + trace.configurations.shape[1].to_bytes(2, "little"))
     return zlib.compress(b"".join(parts))
 
 
@@ -502,9 +511,11 @@ def _unpack(
 ) -> Trace:
     inflater = zlib.decompressobj()
     data = inflater.decompress(blob, MAX_TRACE_BYTES)
-    batched = len(data) % 4 == 1  # whole columns are a multiple of four bytes
-    width = 24 if batched else 20
-    n, rest = divmod(len(data) - batched, width)
+    mark = len(data) % 4  # whole columns are a multiple of four bytes
+    batched = mark in (1, 3)
+    parameters = int.from_bytes(data[-2:], "little") if mark == 3 else 0
+    width = (24 if batched else 20) + 4 * parameters
+    n, rest = divmod(len(data) - mark, width)
     if inflater.unconsumed_tail or rest:
         raise ArchiveError(
             f"a trace must hold {width} bytes an evaluation and at most {MAX_TRACE_BYTES}, but one "
@@ -530,6 +541,11 @@ def _unpack(
         cpu_s=cpu_s,
         error=error,
         batch=np.frombuffer(data, "<i4", n, 20 * n) if batched else None,
+        configurations=(
+            np.frombuffer(data, "<i4", n * parameters, 24 * n).reshape(n, parameters)
+            if parameters
+            else None
+        ),
     )
 
 

@@ -92,9 +92,7 @@ def yardstick_of(
     areas = lost.mean(axis=1)
     spread = float(areas.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
     curve = lost.mean(axis=0)
-    return Yardstick(
-        searcher, clock, budget_s, len(runs), best_ms, default_ms, curve, spread
-    )
+    return Yardstick(searcher, clock, budget_s, len(runs), best_ms, default_ms, curve, spread)
 
 
 def write_yardstick(yardstick: Yardstick, path: Path) -> None:

@@ -15,10 +15,12 @@ task is modelled, not measured.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,11 +28,14 @@ from numpy.typing import NDArray
 
 from llamea_gpu.area import Yardstick
 from llamea_gpu.baseline import AXIS_POINTS
-from llamea_gpu.clocks import Clock, Measurement, PipelinedClock
+from llamea_gpu.clocks import Clock, Measurement, PipelinedClock, make_clock
 from llamea_gpu.errors import TaskError
+from llamea_gpu.models.model import SpaceModel
+from llamea_gpu.models.recipe import VERSION
+from llamea_gpu.spaces.catalogue import is_cloud, load_cloud, load_spaces
 from llamea_gpu.spaces.recording import STATUSES
 from llamea_gpu.spaces.space import Configuration, Value
-from llamea_gpu.tasks import CostSource, Evaluator, Task, Trace
+from llamea_gpu.tasks import CostSource, Evaluator, Task, Trace, build_tasks
 
 if TYPE_CHECKING:
     from llamea_gpu.spaces.cloud import Cloud
@@ -333,6 +338,32 @@ class WholeTask:
         """The time axis of the score, (1000,)."""
         return np.linspace(0.0, self.budget_s, AXIS_POINTS + 1)[1:]
 
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """How many values each parameter has."""
+        return self.cloud.cardinalities
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of parameters, measurements and how the model is made of them."""
+        return hashlib.sha256(f"{self.model.digest} {VERSION}".encode()).hexdigest()
+
+    def visited(self, trace: Trace) -> NDArray[np.int64]:
+        """(n, d) value indices of a trace's visits.
+
+        Raises:
+            TaskError: the trace does not say.
+        """
+        if trace.configurations is None:
+            raise TaskError(
+                f"{self.name}: a trace on a whole space must hold its configurations, but has none"
+            )
+        return trace.configurations.astype(np.int64)
+
+    def value_dict(self, configuration: Sequence[int]) -> dict[str, Value]:
+        """A configuration as parameter name to value."""
+        return self.cloud.value_dict(configuration)
+
     def required_yardstick(self) -> Yardstick:
         """What a score is made with.
 
@@ -382,6 +413,49 @@ class WholeTask:
             rng = np.random.default_rng([seed, _SPACE])
             space = kernel.space(rng, self.cloud.starts, self.cloud.default)
             yield Run(PlacedSpace(space, self.model), kernel)
+
+
+def load_tasks(
+    specs: Sequence[str],
+    search_path: Sequence[Path] = (),
+    clock: str = "",
+    *,
+    unfit: bool = True,
+) -> tuple[AnyTask, ...]:
+    """Tasks on recordings, or on clouds, by name or file; the clock is each one's own unless given.
+
+    ``unfit`` allows models that have not passed their gate.
+
+    Raises:
+        UnknownSpaceError: nothing answers to a spec, or one comes twice.
+        TaskError: recordings and modelled spaces together, or a model that is not fit.
+    """
+    clouds = [spec for spec in specs if is_cloud(spec, search_path)]
+    if not clouds:
+        return build_tasks(load_spaces(specs, search_path), clock)
+    if len(clouds) < len(specs) or len(set(clouds)) < len(clouds):
+        raise TaskError(
+            f"tasks must be on recordings, which are measured, or on whole spaces, which are "
+            f"modelled, each named once, since their scores mean different things, but got "
+            f"{', '.join(specs)}"
+        )
+    return tuple(_load_whole(spec, search_path, clock, unfit) for spec in clouds)
+
+
+def _load_whole(spec: str, search_path: Sequence[Path], clock: str, unfit: bool) -> WholeTask:
+    cloud = load_cloud(spec, search_path)
+    if not unfit:
+        _refuse_unfit(spec)
+    chosen = make_clock(clock) if clock else default_clock(cloud)
+    return WholeTask(cloud, SpaceModel(cloud), chosen)
+
+
+def _refuse_unfit(spec: str) -> None:
+    """TaskError unless the model's card says that it has passed its gate."""
+    raise TaskError(
+        f"a model must have passed its gate, but that of {spec} has no card that says so: --unfit "
+        f"uses it all the same"
+    )
 
 
 def begin(evaluator: Evaluator, places: PlacedSpace | None, start: Trace | None) -> None:

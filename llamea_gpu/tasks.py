@@ -42,6 +42,7 @@ from llamea_gpu.spaces.recording import STATUSES
 
 if TYPE_CHECKING:
     from llamea_gpu.spaces.recording import Recording
+    from llamea_gpu.spaces.space import Value
 
 __all__ = [
     "AXIS_POINTS",
@@ -123,6 +124,31 @@ class Task:
         """The recording's name."""
         name: str = self.recording.info.name
         return name
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """How many values each parameter has."""
+        return self.recording.space.cardinalities
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of parameters, configurations and measurements, in hexadecimal."""
+        recording = self.recording
+        digest = hashlib.sha256(recording.space.fingerprint.encode())
+        for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
+            digest.update(np.ascontiguousarray(column, dtype="<f8").tobytes())
+        return digest.hexdigest()
+
+    def visited(self, trace: Trace) -> NDArray[np.int64]:
+        """(n, d) value indices of a trace's visits."""
+        visited: NDArray[np.int64] = self.recording.space.configurations[trace.rows].astype(
+            np.int64
+        )
+        return visited
+
+    def value_dict(self, configuration: Sequence[int]) -> dict[str, Value]:
+        """A configuration as parameter name to value."""
+        return self.recording.space.value_dict(configuration)
 
     def costs(self) -> CostSource:
         """What an `Evaluator` answers from."""

@@ -4,9 +4,10 @@
                                  [--repeats N] [--seconds S] [--workers W]
     scripts/whole_space_order.py -o FOLDER --summary [--live FOLDER_OF_BENCH_LIVE]
 
-An arm is ENGINE=SPEC as of scripts/bench_live.py: ``pipelined`` is the engine's clock, ``framework``
-Helion's own. Every run goes to FOLDER/runs.jsonl as it ends, in the form that bench_live.py writes;
-what is there is not run again. Times are modelled, not measured. Needs Helion, but no GPU.
+An arm is ENGINE=SPEC as of scripts/bench_live.py: ``pipelined`` is the engine's clock,
+``framework`` Helion's own. Every run goes to FOLDER/runs.jsonl as it ends, in the form that
+bench_live.py writes; what is there is not run again. Times are modelled, not measured. Needs
+Helion, but no GPU.
 
 The summary gives, for each kernel and arm at each mark, the mean over runs of the best so far
 relative to the best known time, with a bootstrap interval of 95 %, and mean ranks over kernels.
@@ -201,20 +202,14 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> str:
             order = sorted(present, key=lambda arm: means[arm, mark])
             for place, arm in enumerate(order, start=1):
                 ranks[arm][mark].append(place)
-    lines += [
-        "",
-        "mean over kernels of best so far / best known (mean rank):",
-        "",
-        overall_header(),
-    ]
+    title = "mean over kernels of best so far / best known (mean rank):"
+    lines += ["", title, "", overall_header()]
     for arm in sorted(arms, key=lambda arm: float(np.mean(overall[arm][MARKS_S[-1]]))):
         cells = [
             f"{np.mean(overall[arm][mark]):.3f} ({np.mean(ranks[arm][mark]):.1f})"
             for mark in MARKS_S
         ]
-        cpu_s = np.mean(
-            [r["cpu_s"] for (_, a), found in by_pair.items() if a == arm for r in found]
-        )
+        cpu_s = np.mean([run["cpu_s"] for run in runs if run["arm"] == arm])
         lines.append(f"| {arm} | {' | '.join(cells)} | {cpu_s:.1f} |")
     return "\n".join(lines)
 

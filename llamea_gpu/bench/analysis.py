@@ -48,6 +48,7 @@ from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.samples import MIN_REPEATS, RESAMPLES, Cell, Samples
 from llamea_gpu.bench.sentences import cautions, comparison_sentence, summary, troubles
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.statistics import (
     friedman_p_value,
     holm,
@@ -60,7 +61,7 @@ from llamea_gpu.statistics import (
     vargha_delaney,
     wilcoxon_p_value,
 )
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Trace
 
 FloatArray = NDArray[np.float64]
 
@@ -71,7 +72,7 @@ _MAX_REPEATS_NEEDED = 10_000
 
 def analyse(
     plan: Plan,
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, AnyTask],
     runs: Mapping[RunKey, Trace],
     resamples: int = RESAMPLES,
     known: Collection[str] = (),

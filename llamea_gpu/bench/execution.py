@@ -31,10 +31,11 @@ from llamea_gpu.bench.plan import (
 )
 from llamea_gpu.bench.results import SUMMARY, BenchResults
 from llamea_gpu.errors import BenchError, SearcherDiedError
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.tasks import Trace
 
 _JOURNAL = "bench.jsonl"
 # Runs that are submitted ahead, for each that goes on at a time: a cluster's runner makes blocks
@@ -45,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 
 def make_plan(
-    searchers: Sequence[Searcher], tasks: Sequence[Task], repeats: int, settings: BenchSettings
+    searchers: Sequence[Searcher], tasks: Sequence[AnyTask], repeats: int, settings: BenchSettings
 ) -> Plan:
     """The plan of ``repeats`` runs of each of ``searchers`` on each of ``tasks``.
 
@@ -72,7 +73,7 @@ def make_plan(
 def run_bench(
     plan: Plan,
     searchers: Sequence[Searcher],
-    tasks: Sequence[Task],
+    tasks: Sequence[AnyTask],
     runner: BaseRunner,
     *,
     folder: Path | None = None,
@@ -186,7 +187,7 @@ def _run_all(
     plan: Plan,
     keys: Sequence[RunKey],
     searchers: Mapping[str, Searcher],
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, AnyTask],
 ) -> Iterator[tuple[RunKey, Trace]]:
     """Each run as it ends, in any order."""
     cpu_s = plan.settings.cpu_limit_s

@@ -14,14 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple, TypeVar
 
-import numpy as np
 from pydantic import Field
 
 from llamea_gpu.errors import BenchError
+from llamea_gpu.modelled import AnyTask, WholeTask
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.spaces.features import SpaceFeatures, compute_features
-from llamea_gpu.tasks import Task, run_seed
+from llamea_gpu.spaces.features import (
+    SpaceFeatures,
+    WholeFeatures,
+    compute_features,
+    compute_whole_features,
+)
+from llamea_gpu.tasks import run_seed
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(allow_inf_nan=False, gt=0)]
@@ -96,7 +101,9 @@ class SpaceInfo:
 
     ``fingerprint`` is the SHA-256 of parameters, configurations and measurements; ``clock``,
     ``budget_s``, ``budget_evaluations``, ``axis_start_s`` and ``axis_end_s`` are the task's (see
-    `llamea_gpu.tasks`), ``configurations`` its number of rows, ``default_ms`` the time of the
+    `llamea_gpu.tasks`), ``configurations`` its number of rows, None of a whole space, which is
+    ``modelled``: its results are no measurements, and its score is that of `llamea_gpu.area`;
+    ``default_ms`` the time of the
     configuration that the kernel ships with, where it is known.
     """
 
@@ -109,9 +116,14 @@ class SpaceInfo:
     axis_end_s: Positive
     optimum_ms: Positive
     median_ms: Positive
-    configurations: Annotated[int, Field(gt=0)]
-    features: SpaceFeatures
+    configurations: Annotated[int, Field(gt=0)] | None
+    features: SpaceFeatures | WholeFeatures
     default_ms: Positive | None = None
+
+    @property
+    def modelled(self) -> bool:
+        """Whether a model says what configurations cost."""
+        return self.configurations is None
 
     @property
     def is_lottery(self) -> bool:
@@ -189,12 +201,11 @@ def describe_searcher(searcher: Searcher) -> SearcherInfo:
     return SearcherInfo(searcher.name, "source", _digest(parts), settings)
 
 
-def describe_space(task: Task) -> SpaceInfo:
+def describe_space(task: AnyTask) -> SpaceInfo:
     """What ``task`` is."""
-    recording = task.recording
     return SpaceInfo(
         name=task.name,
-        fingerprint=_fingerprint(task),
+        fingerprint=task.fingerprint,
         clock=task.clock.name,
         budget_s=task.budget_s,
         budget_evaluations=task.budget_evaluations,
@@ -202,9 +213,13 @@ def describe_space(task: Task) -> SpaceInfo:
         axis_end_s=float(task.axis_s[-1]),
         optimum_ms=task.optimum_ms,
         median_ms=task.median_ms,
-        configurations=recording.space.size,
-        features=compute_features(recording),
-        default_ms=recording.default_ms,
+        configurations=None if isinstance(task, WholeTask) else task.recording.space.size,
+        features=(
+            compute_whole_features(task.cloud)
+            if isinstance(task, WholeTask)
+            else compute_features(task.recording)
+        ),
+        default_ms=task.default_ms if isinstance(task, WholeTask) else task.recording.default_ms,
     )
 
 
@@ -226,11 +241,3 @@ def _new(mine: Sequence[_Item], theirs: Sequence[_Item]) -> list[_Item]:
 
 def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _fingerprint(task: Task) -> str:
-    recording = task.recording
-    digest = hashlib.sha256(recording.space.fingerprint.encode())
-    for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
-        digest.update(np.ascontiguousarray(column, dtype="<f8").tobytes())
-    return digest.hexdigest()

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from llamea_gpu.bench.findings import CURVE_POINTS
 from llamea_gpu.bench.plan import Plan, RunKey
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.scoring import SpaceScore, resampled_curves, score_space
 from llamea_gpu.statistics import bootstrap_counts
-from llamea_gpu.tasks import AXIS_POINTS, Task, Trace
+from llamea_gpu.tasks import AXIS_POINTS, Trace
 
 FloatArray = NDArray[np.float64]
 
@@ -54,14 +55,14 @@ class Samples:
     """All cells, by searcher, in the order of the plan's spaces."""
 
     plan: Plan
-    tasks: tuple[Task, ...]
+    tasks: tuple[AnyTask, ...]
     cells: Mapping[str, tuple[Cell, ...]]
 
     @classmethod
     def of(
         cls,
         plan: Plan,
-        tasks: Mapping[str, Task],
+        tasks: Mapping[str, AnyTask],
         runs: Mapping[RunKey, Trace],
         resamples: int = RESAMPLES,
     ) -> Samples:
@@ -95,7 +96,7 @@ class Samples:
         return None if any(r is None for r in by_space) else np.array(by_space)
 
 
-def _cell(task: Task, traces: Sequence[Trace], resamples: int) -> Cell:
+def _cell(task: AnyTask, traces: Sequence[Trace], resamples: int) -> Cell:
     score = score_space(task, traces, bootstrap=0)
     run_p = np.array([score_space(task, [trace], bootstrap=0).p for trace in traces])
     curve = score.curve[_SHOWN]

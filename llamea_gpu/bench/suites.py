@@ -15,7 +15,7 @@ from pathlib import Path
 from llamea_gpu import toml
 from llamea_gpu.errors import BenchError, UnknownSpaceError, suggestion
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.spaces.catalogue import SPLITS, list_spaces, load_spaces, split_part
+from llamea_gpu.spaces.catalogue import SPLITS, list_clouds, list_spaces, load_spaces, split_part
 from llamea_gpu.spaces.recording import Recording
 
 
@@ -46,6 +46,11 @@ def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
     Raises:
         BenchError: there is no such suite, or none of its recordings is here.
     """
+    return load_spaces(suite_spaces(name, search_path), search_path)
+
+
+def suite_spaces(name: str, search_path: Sequence[Path] = ()) -> tuple[str, ...]:
+    """The names of a suite's recordings or clouds that are here; raises what `load_suite` does."""
     known = suites()
     if name not in known:
         raise BenchError(f"there is no suite {name!r}: {suggestion(name, known)}")
@@ -56,7 +61,7 @@ def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
             f"the suite {name} must be on the search path, but no space's name matches "
             f"{' or '.join(suite.patterns)}. {suite.remedy}".rstrip()
         )
-    return load_patterns(here, search_path)
+    return expand(here, search_path)
 
 
 def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
@@ -101,6 +106,10 @@ def _names(pattern: str, search_path: Sequence[Path]) -> list[str]:
     entries = list_spaces(search_path)
     if pattern in SPLITS:
         return [entry.name for entry in entries if entry.split == pattern]
-    if _is_pattern(pattern):
-        return [entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
-    return [entry.name for entry in entries if entry.name == pattern]
+    if not _is_pattern(pattern):
+        every = [*entries, *list_clouds(search_path)]
+        return [pattern] if pattern in {entry.name for entry in every} else []
+    # A pattern that matches recordings means these alone: scores on clouds are of another kind.
+    found = [entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
+    clouds = [entry.name for entry in list_clouds(search_path)]
+    return found or [name for name in clouds if fnmatchcase(name, pattern)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
@@ -25,13 +25,14 @@ from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.iohprofiler import write_logs
 from llamea_gpu.bench.plan import SpaceInfo
-from llamea_gpu.bench.suites import load_patterns, load_suite
+from llamea_gpu.bench.suites import expand, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
     AsJson,
     Clock,
     Cluster,
     SpacesPath,
+    Unfit,
     Unsafe,
     Workers,
     output_console,
@@ -43,9 +44,10 @@ from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import BenchError
+from llamea_gpu.modelled import load_tasks
+from llamea_gpu.runner.yardsticks import with_yardsticks
 from llamea_gpu.searchers.registry import require_ready, resolve
-from llamea_gpu.spaces.recording import Recording
-from llamea_gpu.tasks import build_tasks
+from llamea_gpu.tasks import Task
 
 _EFFORT = "share of runs that came near the optimum: median evaluations until then"
 
@@ -85,16 +87,21 @@ def bench(
     workers: Workers = None,
     cluster: Cluster = "",
     spaces_path: SpacesPath = None,
+    unfit: Unfit = False,
     unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare searchers on recordings (default: the validation split), seeds paired."""
+    """Compare searchers (default: on the validation split), seeds paired.
+
+    On recordings, or on modelled whole spaces.
+    """
     _check_outputs(report, ioh)
     sources = [resolve(spec) for spec in searchers]
     for source in sources:
         require_ready(source)
     with step("reading the recordings"):
-        tasks = build_tasks(_recordings(spaces, suite, spaces_path), clock)
+        names = _spaces(spaces, suite, spaces_path)
+        tasks = load_tasks(names, search_path(spaces_path), clock, unfit=unfit)
         settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
         plan = make_plan(sources, tasks, repeats, settings)
         known = load_baseline(baseline_from) if baseline or baseline_from else None
@@ -104,6 +111,7 @@ def bench(
         with step("testing the sandbox"):
             opened = open_runner(cluster, workers, unsafe=unsafe)
         with opened as runner, _progress_bar(done):
+            tasks = with_yardsticks(tasks, runner)
             results = run_bench(
                 plan,
                 sources,
@@ -118,7 +126,8 @@ def bench(
         typer.echo(done.kept(output), err=True)
         raise typer.Exit(130) from None
     if ioh is not None:
-        write_logs(results, {task.name: task.recording.space for task in tasks}, ioh)
+        listed = {t.name: t.recording.space for t in tasks if isinstance(t, Task)}
+        write_logs(results, listed, ioh)
     if report is not None:
         title = output.resolve().name if output else suite or " ".join(spaces or ["validation"])
         _write_report(results, report, title)
@@ -128,14 +137,14 @@ def bench(
         _print(results)
 
 
-def _recordings(
+def _spaces(
     spaces: list[str] | None, suite: str, spaces_path: list[Path] | None
-) -> list[Recording]:
+) -> tuple[str, ...]:
     if suite and spaces:
         raise BenchError("a bench takes --suite or --spaces, but got both: leave one out")
     if suite:
-        return load_suite(suite, search_path(spaces_path))
-    return load_patterns(spaces or ["validation"], search_path(spaces_path))
+        return suite_spaces(suite, search_path(spaces_path))
+    return expand(spaces or ["validation"], search_path(spaces_path))
 
 
 def _check_outputs(report: Path | None, ioh: Path | None) -> None:
@@ -228,7 +237,7 @@ def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Tab
         Column("speed-up over default", justify="right"),
         Column("failed runs", justify="right"),
         title=f"{len(spaces)} space{'s' if len(spaces) > 1 else ''}",
-        caption="P: 0 is random search, 1 the best configuration at once",
+        caption=_scale(spaces.values()),
     )
     for standing in analysis.standings:
         table.add_row(
@@ -239,6 +248,12 @@ def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Tab
             str(standing.failed_runs) if standing.failed_runs else "-",
         )
     return table
+
+
+def _scale(spaces: Iterable[SpaceInfo]) -> str:
+    if any(space.modelled for space in spaces):
+        return "modelled, not measured: 0 is Helion's LFBOTreeSearch, 1 the best known at once"
+    return "P: 0 is random search, 1 the best configuration at once"
 
 
 def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:

@@ -24,12 +24,13 @@ from llamea_gpu.cli.options import (
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.runner import Runner
+from llamea_gpu.runner.yardsticks import with_yardsticks
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import require_ready, resolve
-from llamea_gpu.spaces.catalogue import load_space
-from llamea_gpu.tasks import Task, Trace, build_tasks
+from llamea_gpu.tasks import Trace
 
 ChargeCpu = Annotated[
     bool, typer.Option("--charge-cpu", help="Add own CPU seconds to the simulated clock.")
@@ -49,13 +50,13 @@ def _limits(cpu_s: float | None) -> Limits | None:
     return None if cpu_s is None else Limits(cpu_s=cpu_s)
 
 
-def _task(space: str, clock: str, spaces_path: list[Path] | None) -> Task:
-    return build_tasks([load_space(space, search_path(spaces_path))], clock)[0]
+def _task(space: str, clock: str, spaces_path: list[Path] | None) -> AnyTask:
+    return load_tasks([space], search_path(spaces_path), clock)[0]
 
 
 def run(
     searcher: Annotated[str, typer.Argument(help="A name, FILE.py[:Class], with ?key=value&...")],
-    space: Annotated[str, typer.Option(help="Recording to tune.")],
+    space: Annotated[str, typer.Option(help="Recording to tune, or cloud of a whole space.")],
     seed: Seed = 1,
     clock: Clock = "",
     cpu_limit: CpuLimit = None,
@@ -80,7 +81,7 @@ def run(
     if trace.error and not trace.is_failed:  # it went on in spite of that
         typer.echo(f"note: {plain(trace.error)}", err=True)
     elif trace.error:
-        raise SearcherError(f"{source.name} failed on {task.recording.info.name}:\n{trace.error}")
+        raise SearcherError(f"{source.name} failed on {task.name}:\n{trace.error}")
     elif not trace.rows.size:
         raise SearcherError(
             f"a run must measure something, but {source.name} ended without asking for a "
@@ -88,12 +89,13 @@ def run(
         )
 
 
-def _trace_document(name: str, task: Task, trace: Trace, level: int) -> dict[str, Any]:
+def _trace_document(name: str, task: AnyTask, trace: Trace, level: int) -> dict[str, Any]:
     """The run as JSON. Only ``host`` depends on the machine."""
-    space = task.recording.space
+    visited = map(tuple, task.visited(trace).tolist())
     return {
         "searcher": name,
-        "space": task.recording.info.name,
+        "space": task.name,
+        "modelled": isinstance(task, WholeTask),
         "clock": task.clock.name,
         "seed": trace.seed,
         "budget_s": task.budget_s,
@@ -105,16 +107,18 @@ def _trace_document(name: str, task: Task, trace: Trace, level: int) -> dict[str
             {
                 "elapsed_s": float(elapsed),
                 "cost_ms": float(cost) if math.isfinite(cost) else None,
-                "configuration": space.value_dict(space.configuration(int(row))),
+                "configuration": task.value_dict(configuration),
             }
-            for elapsed, cost, row in zip(trace.elapsed_s, trace.cost_ms, trace.rows, strict=True)
+            for elapsed, cost, configuration in zip(
+                trace.elapsed_s, trace.cost_ms, visited, strict=True
+            )
         ],
         "error": trace.error,
         "host": {"cpu_s": trace.cpu_s, "sandbox_level": level},
     }
 
 
-def _print_trace(task: Task, trace: Trace) -> None:
+def _print_trace(task: AnyTask, trace: Trace) -> None:
     table = Table("evaluation", "elapsed_s", "time_ms", "above optimum", title="improvements")
     best = math.inf
     for number, (elapsed, cost) in enumerate(
@@ -126,10 +130,14 @@ def _print_trace(task: Task, trace: Trace) -> None:
             table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
     print_table(output_console(), table)
     typer.echo(
-        f"{trace.outcome} on {task.name} ({task.clock.name}): {len(trace.rows)} evaluations in "
-        f"{task.budget_s:.1f} simulated s, {trace.revisits} revisits, own CPU "
-        f"{trace.cpu_s or 0:.2f} s"
+        f"{trace.outcome} on {_kind(task)}{task.name} ({task.clock.name}): "
+        f"{len(trace.rows)} evaluations in {task.budget_s:.1f} simulated s, "
+        f"{trace.revisits} revisits, own CPU {trace.cpu_s or 0:.2f} s"
     )
+
+
+def _kind(task: AnyTask) -> str:
+    return "modelled " if isinstance(task, WholeTask) else ""
 
 
 def score(
@@ -137,21 +145,26 @@ def score(
     space: Annotated[str, typer.Option(help="Recording that was tuned.")],
     clock: Clock = "",
     spaces_path: SpacesPath = None,
+    unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Score traces that anything produced; an empty or 'inf' cost is a failed configuration."""
     task = _task(space, clock, spaces_path)
+    if isinstance(task, WholeTask):
+        with step("simulating the yardstick"), Runner.open(unsafe=unsafe) as runner:
+            (task,) = with_yardsticks([task], runner)
     found = score_space(task, read_traces_csv(traces))
     if as_json:
         typer.echo(json.dumps(_score_document(task, found), indent=1))
         return
     typer.echo(
-        f"P {found.p:.3f}{_plus_minus(found.standard_error)} on {found.space} "
-        f"({found.runs} runs, budget {task.budget_s:.1f} s, clock {task.clock.name})"
+        f"{_score_name(task)} {found.p:.3f}{_plus_minus(found.standard_error)} on "
+        f"{_kind(task)}{found.space} ({found.runs} runs, budget {task.budget_s:.1f} s, "
+        f"clock {task.clock.name})"
     )
 
 
-def _score_document(task: Task, found: SpaceScore) -> dict[str, Any]:
+def _score_document(task: AnyTask, found: SpaceScore) -> dict[str, Any]:
     return {
         "space": found.space,
         "clock": task.clock.name,
@@ -165,6 +178,10 @@ def _score_document(task: Task, found: SpaceScore) -> dict[str, Any]:
         "axis_s": [float(t) for t in task.axis_s],
         "p_curve": [float(p) for p in found.curve],
     }
+
+
+def _score_name(task: AnyTask) -> str:
+    return "score" if isinstance(task, WholeTask) else "P"
 
 
 def _plus_minus(standard_error: float | None) -> str:

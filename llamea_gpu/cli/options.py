@@ -45,6 +45,10 @@ Cluster = Annotated[
     str,
     typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: run on the nodes of a Ray cluster."),
 ]
+Unfit = Annotated[
+    bool,
+    typer.Option("--unfit", help="Use models that have not passed their gate, too."),
+]
 Unsafe = Annotated[
     bool,
     typer.Option(

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.tasks import Task, Trace
+from llamea_gpu.modelled import AnyTask
+from llamea_gpu.tasks import Trace
 
 FloatArray = NDArray[np.float64]
 
@@ -65,26 +66,25 @@ class Behaviour:
             )
 
 
-def describe(task: Task, traces: Sequence[Trace]) -> Behaviour | None:
+def describe(task: AnyTask, traces: Sequence[Trace]) -> Behaviour | None:
     """The behaviour that ``traces`` of ``task`` show; None when none of them has two visits."""
     seen = [trace for trace in traces if len(trace.rows) > 1]
     if not seen:
         return None
-    space = task.recording.space
-    configurations = [space.configurations[trace.rows].astype(np.int64) for trace in seen]
+    configurations = [task.visited(trace) for trace in seen]
     style = [
         _style(task, trace, visited) for trace, visited in zip(seen, configurations, strict=True)
     ]
     pooled = np.concatenate(configurations)
     places = [
         np.bincount(pooled[:, column], minlength=n) / len(pooled)
-        for column, n in enumerate(space.cardinalities)
+        for column, n in enumerate(task.cardinalities)
     ]
     return Behaviour(
         space=task.name,
         style=_stored(np.mean(style, axis=0)),
         places=_stored(np.concatenate(places)),
-        cardinalities=space.cardinalities,
+        cardinalities=task.cardinalities,
     )
 
 
@@ -134,7 +134,7 @@ def _space_distances(behaviours: Sequence[Behaviour]) -> FloatArray:
     return np.array(rows)
 
 
-def _style(task: Task, trace: Trace, visited: NDArray[np.int64]) -> FloatArray:
+def _style(task: AnyTask, trace: Trace, visited: NDArray[np.int64]) -> FloatArray:
     """Features of one run, in the order of ``STYLE_NAMES``; ``visited`` is (n, d) value indices."""
     n = len(visited)
     best_before = _best_before(trace.cost_ms)
@@ -168,7 +168,7 @@ def _best_before(cost_ms: FloatArray) -> NDArray[np.int64]:
     return best
 
 
-def batch_numbers(task: Task, trace: Trace) -> NDArray[np.int32]:
+def batch_numbers(task: AnyTask, trace: Trace) -> NDArray[np.int32]:
     """The number of the batch that each visit came in, (n,), from 0.
 
     The sequential clock measures one after the other, whatever was asked for together: each visit
@@ -188,10 +188,10 @@ def _novel_values(visited: NDArray[np.int64]) -> FloatArray:
     return np.asarray(novel.mean(axis=1), dtype=np.float64)
 
 
-def _evenness(task: Task, visited: NDArray[np.int64]) -> float:
+def _evenness(task: AnyTask, visited: NDArray[np.int64]) -> float:
     """Mean entropy of the parameters' values, as a share of its maximum: 1 for even coverage."""
     shares = []
-    for column, n in enumerate(task.recording.space.cardinalities):
+    for column, n in enumerate(task.cardinalities):
         if n > 1:
             p = np.bincount(visited[:, column], minlength=n) / len(visited)
             p = p[p > 0]

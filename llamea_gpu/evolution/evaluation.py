@@ -16,13 +16,14 @@ from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import Program
 from llamea_gpu.prompting import Feedback, SpaceResult, Stage
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
 from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.tasks import Task, Trace, run_seed
+from llamea_gpu.tasks import Trace, run_seed
 
 _FAULTS = {
     "crashed": "the process died (a segmentation fault, or a forbidden operation)",
@@ -48,7 +49,7 @@ class Cascade:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[AnyTask],
         runner: BaseRunner,
         archive: Archive,
         settings: EvolutionSettings,
@@ -68,7 +69,7 @@ class Cascade:
         references that feedback compares with.
         """
         middle = min(self._settings.cascade_spaces, len(self._tasks))
-        stages: tuple[tuple[Stage, tuple[Task, ...]], ...] = (
+        stages: tuple[tuple[Stage, tuple[AnyTask, ...]], ...] = (
             ("smoke", self._tasks[:1]),
             ("partial", self._tasks[:middle]),
             ("full", self._tasks),
@@ -88,7 +89,7 @@ class Cascade:
             if stage == "smoke":
                 continue
             for task, traces in zip(tasks, runs, strict=True):
-                name = task.recording.info.name
+                name = task.name
                 if name not in scores:
                     scores[name] = await asyncio.to_thread(
                         score_space, task, traces, self._settings.bootstrap
@@ -103,13 +104,13 @@ class Cascade:
         return Assessment(SCORED, "", "", feedback, _known(behaviours))
 
     async def _run(
-        self, slot: int, attempt: int, program: Program, task: Task, count: int | None
+        self, slot: int, attempt: int, program: Program, task: AnyTask, count: int | None
     ) -> list[Trace]:
         """Repeats 0..count-1 on one task: from the archive where it has them, else measured.
 
         None: as many as the settings say.
         """
-        name = task.recording.info.name
+        name = task.name
         if count is None:
             count = self._settings.repeats_by_space.get(name, self._settings.repeats)
         known = self._archive.traces(slot, attempt, name)
@@ -160,7 +161,7 @@ class Cascade:
             return ""
         threshold = elite[-1].p or 0.0
         best = population.best_p_by_space()
-        names = [task.recording.info.name for task in self._tasks]
+        names = [task.name for task in self._tasks]
         reached = {name: s.p + 2 * (s.standard_error or 0.0) for name, s in scores.items()}
         bound = sum(reached.get(name, best[name]) for name in names) / len(names)
         if round(bound, 2) >= round(threshold, 2):  # as the elite is ranked

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.evolution.behaviour import batch_numbers
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.prompting.feedback import names
 from llamea_gpu.prompting.filters import count, one_line, percent
 from llamea_gpu.scoring import BATCH_FLOOR, score_space
@@ -59,9 +60,18 @@ class Finding:
     text: str
 
 
-def mechanisms(runs: Mapping[Task, Sequence[Trace]]) -> tuple[str, ...]:
-    """Sentences about one searcher's ``runs`` on its tasks, the most costly first."""
-    observed = [_Observed(task, tuple(traces)) for task, traces in runs.items() if traces]
+def mechanisms(runs: Mapping[AnyTask, Sequence[Trace]]) -> tuple[str, ...]:
+    """Sentences about one searcher's ``runs`` on its tasks, the most costly first.
+
+    None about whole spaces: what would have been better is not known there.
+    """
+    observed = [
+        _Observed(task, tuple(traces))
+        for task, traces in runs.items()
+        if traces and isinstance(task, Task)
+    ]
+    if not observed:
+        return ()
     all_findings = [finding for here in observed for look in _LOOKS if (finding := look(here))]
     by_pattern: dict[str, list[Finding]] = {}
     for finding in all_findings:

@@ -48,13 +48,13 @@ from llamea_gpu.llm import (
     make_client,
     parse_price,
 )
+from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.programs import admit
 from llamea_gpu.prompting import PromptContext, SpaceFacts, render
 from llamea_gpu.runner import BaseRunner
+from llamea_gpu.runner.yardsticks import with_yardsticks
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
-from llamea_gpu.spaces.catalogue import load_spaces
-from llamea_gpu.spaces.features import compute_features
-from llamea_gpu.tasks import Task, build_tasks
+from llamea_gpu.spaces.features import compute_features, compute_whole_features
 
 # For the estimate: most prompts show one program, and strong models write 200-500 lines.
 TYPICAL_PARENT_CHARS = 12_000
@@ -64,7 +64,7 @@ TYPICAL_PARENT_CHARS = 12_000
 class Problem:
     """What candidates of a run are measured on, told about and compared with."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[AnyTask, ...]
     facts: tuple[SpaceFacts, ...]
     seeds: tuple[ProgramSearcher, ...]
     inspirations: tuple[Inspiration, ...] = ()
@@ -74,15 +74,22 @@ class Problem:
         """SHA-256 (hex) of all that scores rest on: measurements, clocks, seed programs."""
         digest = hashlib.sha256()
         for task in self.tasks:
-            recording = task.recording
-            digest.update(f"{recording.space.fingerprint} {task.clock.name}".encode())
-            for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
-                digest.update(np.ascontiguousarray(column, "<f8").tobytes())
+            _update(digest, task)
         named = [(seed.name, seed.program) for seed in self.seeds]
         named += [(brought.name, brought.program) for brought in self.inspirations]
         for name, program in named:
             digest.update(repr((name, program.source, program.hyperparameters)).encode())
         return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, task: AnyTask) -> None:
+    if isinstance(task, WholeTask):
+        digest.update(f"{task.fingerprint} {task.clock.name} {task.budget_s:g}".encode())
+        return
+    recording = task.recording
+    digest.update(f"{recording.space.fingerprint} {task.clock.name}".encode())
+    for column in (recording.time_ms, recording.compile_s, recording.benchmark_s):
+        digest.update(np.ascontiguousarray(column, "<f8").tobytes())
 
 
 def build_problem(settings: EvolutionSettings) -> Problem:
@@ -92,8 +99,8 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         SettingsError: a space is given repeats of its own that is not trained on.
     """
     search_path = tuple(Path(folder) for folder in settings.spaces_path)
-    tasks = build_tasks(load_spaces(settings.spaces, search_path), settings.clock)
-    names = [task.recording.info.name for task in tasks]
+    tasks = load_tasks(settings.spaces, search_path, settings.clock, unfit=settings.unfit)
+    names = [task.name for task in tasks]
     unknown = sorted(set(settings.repeats_by_space) - set(names))
     if unknown:
         raise SettingsError(
@@ -102,10 +109,15 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         )
     facts = tuple(
         SpaceFacts(
-            features=compute_features(task.recording),
+            features=(
+                compute_whole_features(task.cloud)
+                if isinstance(task, WholeTask)
+                else compute_features(task.recording)
+            ),
             clock=task.clock.name,
             budget_evaluations=task.budget_evaluations,
             parallel=task.clock.parallel,
+            budget_s=task.budget_s,
         )
         for task in tasks
     )
@@ -290,7 +302,8 @@ async def _drive(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, _cancel_once, loop, task)
     try:
-        cascade = Cascade(problem.tasks, runner, archive, settings)
+        tasks = await asyncio.to_thread(with_yardsticks, problem.tasks, runner)
+        cascade = Cascade(tasks, runner, archive, settings)
         evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
         outcome = await evolution.run(problem.seeds, problem.inspirations)
         archive.record_event("stopped", reason=outcome.reason, warnings=list(outcome.warnings))

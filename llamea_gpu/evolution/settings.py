@@ -87,6 +87,7 @@ class EvolutionSettings(BaseModel):
     clock: str = Field(
         "", description="'sequential' or 'parallel(W)'; default: each recording's own."
     )
+    unfit: bool = Field(False, description="Use models that have not passed their gate, too.")
     repeats: int = Field(10, ge=2, description="Runs on each space.")
     # More for spaces where luck decides, fewer where runs agree.
     repeats_by_space: dict[str, Annotated[int, Field(ge=2)]] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from llamea_gpu.spaces.features import SpaceFeatures
+    from llamea_gpu.spaces.features import SpaceFeatures, WholeFeatures
 
 Operator = Literal["new", "refine", "explore", "crossover", "simplify", "diff-edit", "repair"]
 Stage = Literal["smoke", "partial", "full"]
@@ -38,12 +38,14 @@ class SpaceFacts:
         clock: the task's clock, "sequential", "parallel(w)" or "pipelined(w)".
         budget_evaluations: first visits that fit into the budget, about.
         parallel: what ``evaluate.parallel`` says; 1 with the sequential clock.
+        budget_s: the budget in seconds, which is told of whole spaces.
     """
 
-    features: SpaceFeatures
+    features: SpaceFeatures | WholeFeatures
     clock: str
     budget_evaluations: float
     parallel: int
+    budget_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +140,13 @@ class PromptContext:
     guidance: str = ""
     sibling: int = 1
     siblings: int = 1
+
+    @property
+    def budget_s(self) -> float:
+        """Of the training spaces, which have one."""
+        return max((space.budget_s for space in self.spaces), default=0.0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether training is on whole spaces: a contract and facts of their own tell of these."""
+        return any(not hasattr(space.features, "size") for space in self.spaces)

@@ -55,7 +55,9 @@ def render(operator: Operator, context: PromptContext) -> tuple[str, str]:
         "packages": ALLOWED_PACKAGES,
         "cpu_limit_s": context.cpu_limit_s,
     }
-    system = templates.get_template("contract.j2").render(variables)
+    system = templates.get_template("contract_whole.j2" if context.whole else "contract.j2").render(
+        variables
+    )
     user = templates.get_template(f"{operator}.j2").render(variables)
     return system.strip() + "\n", user.strip() + "\n"
 

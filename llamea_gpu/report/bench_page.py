@@ -32,6 +32,7 @@ from llamea_gpu.report.charts import (
     number,
     share,
 )
+from llamea_gpu.spaces.features import SpaceFeatures, WholeFeatures
 
 
 def bench_page(results: BenchResults, title: str) -> Page:
@@ -141,21 +142,39 @@ def _space(index: int, space: SpaceInfo, standings: Sequence[Standing]) -> Secti
         text=frozenset({0, 2, 4}),
     )
     key = f"space-{index}"
+    scored = "Score (modelled)" if space.modelled else "P"
     blocks: list[Block] = [
-        convergence(f"{key}-curve", f"P on {space.name}", here, x, "simulated seconds"),
+        convergence(f"{key}-curve", f"{scored} on {space.name}", here, x, "simulated seconds"),
         space_table(standings, space),
         Facts("The space", _space_facts(space)),
         parameters,
     ]
-    if features.interactions:
+    if isinstance(features, SpaceFeatures) and features.interactions:
         rows = tuple((f"{a} × {b}", share(part)) for a, b, part in features.interactions)
         caption = "Interactions: variance of log time explained beyond single parameters"
         blocks.append(Table(caption, ("pair", "share"), rows))
     return Section(key, space.name, tuple(blocks))
 
 
+def _whole_facts(space: SpaceInfo, f: WholeFeatures) -> tuple[tuple[str, str], ...]:
+    budget = f"{space.budget_s:.1f} s, about {count(round(space.budget_evaluations), 'evaluation')}"
+    return (
+        ("kernel", f.kernel),
+        ("device", f.device),
+        ("framework", f.framework),
+        ("costs", "modelled, not measured: see the model's card"),
+        ("space", f"whole: {count(f.dimension, 'parameter')}, some 1e{f.combinations:.0f} values"),
+        ("measured for the model", f"{f.measured:,}, of which {share(f.failure_share)} fail"),
+        ("best measured, median", f"{f.optimum_ms:.4g} ms, {f.median_ms:.4g} ms"),
+        ("clock", space.clock),
+        ("budget", budget),
+    )
+
+
 def _space_facts(space: SpaceInfo) -> tuple[tuple[str, str], ...]:
     f = space.features
+    if isinstance(f, WholeFeatures):
+        return _whole_facts(space, f)
     budget = f"{space.budget_s:.1f} s, about {count(round(space.budget_evaluations), 'evaluation')}"
     near = ", ".join(f"{share(part)} within {p} %" for p, part in f.share_within.items())
     return (

@@ -137,11 +137,16 @@ def load_cloud(spec: str, search_path: Sequence[Path] = ()) -> Cloud:
     """
     from llamea_gpu.spaces.formats import import_cloud
 
-    path = Path(spec) if _is_file(spec) else _named(spec, list_clouds(search_path), "cloud").path
+    path = cloud_file(spec, search_path)
     cloud, notes = import_cloud(path)
     for note in notes:
         warnings.warn(f"{path}: {note}", stacklevel=2)
     return cloud
+
+
+def cloud_file(spec: str, search_path: Sequence[Path] = ()) -> Path:
+    """Where a cloud lies; raises what :func:`load_cloud` does for a name that is none's."""
+    return Path(spec) if _is_file(spec) else _named(spec, list_clouds(search_path), "cloud").path
 
 
 def is_cloud(spec: str, search_path: Sequence[Path] = ()) -> bool:

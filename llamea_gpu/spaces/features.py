@@ -1,6 +1,7 @@
 """The landscape of a recording in numbers: what is hard about it, and where its structure lies.
 
-Everything is a function of the recording alone, the same on every machine. Times enter as
+Of a cloud, which holds some of a whole space and no fair sample of it, only what that bears.
+Everything is a function of the recording or cloud alone, the same on every machine. Times enter as
 logarithms, because kernel times are heavy-tailed and a factor is what matters. Nothing here names
 the optimum's configuration: features go into prompts, and a prompt must not give the answer away.
 """
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import Value
 
@@ -76,6 +78,76 @@ class SpaceFeatures:
     fitness_distance_correlation: float
     compile_s: tuple[float, float, float]
     benchmark_s: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFeatures:
+    """What a cloud tells of a whole space.
+
+    Attributes:
+        dimension: parameters; ``combinations``: of their values, valid or not, as a power of ten.
+        measured: measurements behind all this; ``failure_share`` of them failed. They lie where
+            searchers have been, not everywhere alike.
+        optimum_ms: the best of them; ``default_ms``: the kernel's default, inf where it fails.
+        starts: configurations that are given.
+        main_effects (in ``parameters``): among what was measured.
+        compile_s, benchmark_s: (median, 90 % quantile, maximum), over all and over working ones.
+    """
+
+    name: str
+    kernel: str
+    device: str
+    framework: str
+    dimension: int
+    combinations: float
+    measured: int
+    failure_share: float
+    optimum_ms: float
+    median_ms: float
+    default_ms: float | None
+    starts: int
+    parameters: tuple[ParameterFeatures, ...]
+    compile_s: tuple[float, float, float]
+    benchmark_s: tuple[float, float, float]
+
+
+def compute_whole_features(cloud: Cloud) -> WholeFeatures:
+    """Features of the space of ``cloud``.
+
+    Raises:
+        SpaceError: no configuration works.
+    """
+    ok, info = cloud.ok, cloud.info
+    if not ok.any():
+        raise SpaceError(f"{info.name}: features need at least one working configuration")
+    log_time = np.log(cloud.times_ms[ok])
+    default = np.zeros(len(cloud), dtype=np.bool_)
+    if cloud.default is not None:
+        default = ok & (cloud.configurations == cloud.default).all(axis=1)
+    return WholeFeatures(
+        name=info.name,
+        kernel=info.kernel,
+        device=info.device,
+        framework=info.framework,
+        dimension=cloud.dimension,
+        combinations=float(np.sum(np.log10(cloud.cardinalities))),
+        measured=len(cloud),
+        failure_share=float(1 - ok.mean()),
+        optimum_ms=cloud.best_ms,
+        median_ms=float(np.median(cloud.times_ms[ok])),
+        default_ms=float(np.median(cloud.times_ms[default])) if default.any() else None,
+        starts=len(cloud.starts),
+        parameters=tuple(
+            ParameterFeatures(
+                name, len(values), ordinal, _values_text(values), _explained(log_time, column)
+            )
+            for name, values, ordinal, column in zip(
+                cloud.names, cloud.values, cloud.ordinal, cloud.configurations[ok].T, strict=True
+            )
+        ),
+        compile_s=_time_profile(cloud.compile_s),
+        benchmark_s=_time_profile(cloud.benchmark_s[ok]),
+    )
 
 
 def compute_features(recording: Recording) -> SpaceFeatures:
