@@ -33,6 +33,9 @@ _MAX_CRASHES = 20  # configurations in a row
 _ANSWERS = ("ok", "incorrect", "runtime_error")  # of a device that works
 _LEAVE_S = 5.0
 _FINISH_S = 1.0  # for what is being timed when something is to be done alone
+# Configurations that are timed before a spare is started: opening a device takes it from the others
+# for most of a second, and what is known first helps a search most.
+_SPARES_AFTER = 16
 _ALONE = -1  # the point of what is no configuration
 _AHEAD = 4  # compiled configurations that may wait, for each compiling process
 
@@ -77,7 +80,7 @@ class _Pool:
     """The workers of one kind, with what replaces one of them.
 
     Workers of one group share a device: one of them is at work, the others stand by. Those are
-    started when the first of each group is open, so that they do not hold it up.
+    started later, so that they do not hold it up.
     """
 
     def __init__(
@@ -115,8 +118,10 @@ class _Pool:
         """Keep what a worker reported, the first of its group."""
         self.failed_starts = 0
         self.facts.setdefault(self.groups[self.workers.index(worker)], facts)
-        if len(self.facts) == len(set(self.groups)):
-            self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
+
+    def start_spares(self) -> None:
+        """Start those that stand by."""
+        self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
 
     def dismiss(self) -> None:
         """Let those end that are idle; :meth:`stop` is still to be called."""
@@ -145,7 +150,8 @@ class Pipeline:
         template: what the processes are forked from. Default: one that has imported nothing, of the
             pipeline's own.
         timing_template: that of the timing processes, if it is another one.
-        spares: timing processes a device that stand by, so that one is there when another is lost.
+        spares: timing processes a device that stand by, so that one is there when another is lost;
+            they are started after the first few configurations.
         deduplicate: time equal code once: compiled results with the same ``source`` share an
             outcome.
         hopeless: timing is told the best time so far as ``best_ms`` and may end early for what
@@ -188,6 +194,7 @@ class Pipeline:
         self._crashed: list[Outcome] = []  # not believed yet
         self._crashes = 0  # in a row
         self._restarted = False  # a process that uses the device, since the last crash
+        self._timed = 0  # configurations
         self._best_ms = math.inf
         self._sources: dict[str, Outcome | list[_Item]] | None = {} if deduplicate else None
 
@@ -441,6 +448,9 @@ class Pipeline:
         self, pool: _Pool, worker: Worker, item: _Item, content: Mapping[str, Any]
     ) -> None:
         outcome = _outcome(item, item.compiled, content, worker)
+        self._timed += 1
+        if self._timed == _SPARES_AFTER:
+            pool.start_spares()
         if outcome.status == "ok":
             self._best_ms = min(self._best_ms, outcome.details.get("time_ms", math.inf))
         if content.get("broken"):

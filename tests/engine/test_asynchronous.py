@@ -15,7 +15,7 @@ from support.recorder_stages import FakeStage, trail
 
 from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import CompileLimit, Limits
-from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
+from llamea_gpu.engine.pipeline import _SPARES_AFTER, Outcome, Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.engine.worker import WAITING, Channel
 
@@ -71,7 +71,9 @@ def test_failed_code_is_not_timed_again_for_its_equals(tmp_path: Path) -> None:
 
 def test_a_spare_goes_on_where_a_timing_process_is_lost(tmp_path: Path) -> None:
     with pipeline(tmp_path, spares=1) as running:
-        running.facts()
+        running.submit([Task(x, {"x": x}) for x in range(10, 10 + _SPARES_AFTER)])
+        all_of(running)
+        assert len(running._timing.workers) == 2
         deadline = time.monotonic() + 30
         while not all(worker.idle for worker in running._timing.workers):
             assert time.monotonic() < deadline
@@ -80,7 +82,7 @@ def test_a_spare_goes_on_where_a_timing_process_is_lost(tmp_path: Path) -> None:
         found = all_of(running)
     assert [found[x].status for x in (0, 1)] == ["runtime_error", "ok"]
     events = [(x["event"], x["pid"]) for x in trail(tmp_path) if x["kind"] == "time"]
-    begun = [pid for event, pid in events if event == "begin"]
+    begun = [pid for event, pid in events if event == "begin"][_SPARES_AFTER:]
     opened = [pid for event, pid in events if event == "open"]
     assert begun[1] != begun[0]
     assert begun[1] in opened[:2]  # it stood by before the other was lost
@@ -214,11 +216,11 @@ def test_timing_starts_first_and_compiling_later(tmp_path: Path) -> None:
         assert sorted(all_of(running)) == [1]
 
 
-def test_a_spare_starts_when_the_first_is_open(tmp_path: Path) -> None:
-    with pipeline(tmp_path, spares=1, compilers=0) as running:
+def test_a_spare_does_not_hold_up_the_first_configurations(tmp_path: Path) -> None:
+    with pipeline(tmp_path, spares=1) as running:
+        running.submit([Task(x, {"x": x}) for x in range(_SPARES_AFTER - 1)])
+        all_of(running)
         assert len(running._timing.workers) == 1
-        running.facts()
-        assert len(running._timing.workers) == 2
 
 
 def test_something_alone_is_done_without_anything_else(tmp_path: Path) -> None:

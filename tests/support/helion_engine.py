@@ -64,6 +64,9 @@ class EngineProvider(PipelinedProvider):
         return HereCompile(self.kernel, self.args, self._folder)
 
     def _give_arguments(self) -> None:
+        """Those of a pretended GPU cannot be copied."""
+
+    def _give_what_is_right(self) -> None:
         (self._folder / "data").touch()
 
 

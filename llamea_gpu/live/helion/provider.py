@@ -56,6 +56,7 @@ from llamea_gpu.live.helion.stages import (
     BoundCompileStage,
     CorrectResult,
     TimingData,
+    save,
 )
 
 HOPELESS = 3.0  # times the best: then one launch is enough
@@ -124,7 +125,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         try:
             if not self._why_not:
                 self._open(expected, **arguments)
-            with self._handing_out():
+            with self._meanwhile(self._give_arguments):
                 super().__init__(**arguments)
         except BaseException:
             self._close()
@@ -148,9 +149,9 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         """Start the engine, or say why not."""
         if not self._why_not:
             try:
-                with self._handing_out():
-                    self._give_arguments()
-                self._mark("arguments")
+                with self._meanwhile():
+                    self._give_what_is_right()
+                self._mark("what is right")
             except Exception as error:  # pickling and saving raise whatever they like
                 self._why_not = f"{type(error).__name__}: {error}"
                 self._close()
@@ -386,27 +387,39 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             self._pipeline.submit([Task(number, dict(unique[looks].config))])
 
     @contextlib.contextmanager
-    def _handing_out(self) -> Iterator[None]:
-        """Have a thread hand out work while this one does something else."""
+    def _meanwhile(self, *works: Callable[[], None]) -> Iterator[None]:
+        """Have threads hand out work, and do ``works``, while this one does something else."""
         pipeline, over, faults = self._pipeline, threading.Event(), list[Exception]()
+        if pipeline is None:
+            yield
+            return
 
         def hand_out() -> None:
+            while not over.wait(_HAND_OUT_S):
+                pipeline.poll()
+
+        def guarded(work: Callable[[], None]) -> None:
             try:
-                while pipeline is not None and not over.wait(_HAND_OUT_S):
-                    pipeline.poll()
-            except Exception as fault:
+                work()
+            except Exception as fault:  # pickling and saving raise whatever they like
                 faults.append(fault)
 
-        thread = threading.Thread(target=hand_out)
-        thread.start()
+        threads = [threading.Thread(target=guarded, args=(work,)) for work in (hand_out, *works)]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             over.set()
-            thread.join()
-            if faults and not self._why_not:
-                self._why_not = str(faults[0])
+            for thread in threads:
+                thread.join()
+            if faults:
+                self._why_not = f"{type(faults[0]).__name__}: {faults[0]}"
                 self._close()
+
+    def _give_arguments(self) -> None:
+        save(self.args, self._folder / "arguments.pt")
+        self._mark("arguments")
 
     def _reference_code(self) -> tuple[Any, str]:
         """The configuration that says what is right, and the module of its code."""
@@ -423,8 +436,9 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         return self._closing.enter_context(Template(PRELOAD, self._folder / "template.log"))
 
     def _timing_stage(self, name: str, device: Any) -> Stage:
-        arguments = self._folder / "arguments.pt"
-        return ArgumentsTimingStage(name, arguments, f"cuda:{device.index or 0}", _environment())
+        arguments, data = self._folder / "arguments.pt", self._folder / "right.pt"
+        gpu = f"cuda:{device.index or 0}"
+        return ArgumentsTimingStage(name, arguments, data, gpu, _environment())
 
     def _compile_stage(self) -> Stage:
         gpu = facts_of_device(_device_of(self.args))
@@ -437,11 +451,10 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         forked = self._closing.enter_context(ForkedTemplate(self._folder / "forked.log"))
         self._pipeline.start_compiling([stage] * self.compilers, forked)
 
-    def _give_arguments(self) -> None:
-        """Hand the timing process what it waits for."""
+    def _give_what_is_right(self) -> None:
+        """Hand the timing process what is right."""
         reference, module = self._reference_code()
-        TimingData(
-            arguments=self.args,
+        data = TimingData(
             expected=self._baseline_output,
             changed=self._baseline_post_args,
             right=CorrectResult(
@@ -454,7 +467,8 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             ),
             modules=tuple(_collect_source_modules(sys.modules.get(module))),
             environment=_environment(),
-        ).save(self._folder / "arguments.pt")
+        )
+        save(data, self._folder / "right.pt")
         if getattr(self.settings, "autotune_baseline_fn", None) is None:
             self._compiled_here = reference
 

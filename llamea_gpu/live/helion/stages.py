@@ -18,7 +18,7 @@ from typing import Any
 from llamea_gpu.engine.worker import Channel, Result
 from llamea_gpu.frameworks.helion.stages import COMPILING_NICE, Compiler
 from llamea_gpu.frameworks.helion.static import GpuFacts, pretend_gpu
-from llamea_gpu.frameworks.helion.timing import Bench, tensors
+from llamea_gpu.frameworks.helion.timing import Bench, tensors, time_call
 
 _POLL_S = 0.005
 # As Helion sets them in its own process while it tunes.
@@ -73,10 +73,10 @@ class CorrectResult:
 
 @dataclass(frozen=True, slots=True)
 class TimingData:
-    """What a timing process is given of the user's process, as one file.
+    """What a timing process is given of the user's process beside the arguments, as one file.
 
     Attributes:
-        arguments: of the kernel; expected: its right result.
+        expected: the right result.
         changed: the arguments after a right call; None where it changes none.
         right: how results are compared.
         modules: names and files of modules that generated code imports and a fresh process may not
@@ -84,41 +84,42 @@ class TimingData:
         environment: variables of the user's process that compilers read.
     """
 
-    arguments: Any
     expected: Any
     changed: Any
     right: CorrectResult
     modules: tuple[tuple[str, str], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def save(self, path: Path) -> None:
-        """Write it, whole or not at all.
 
-        Raises:
-            Exception: what pickling raises for an argument that it cannot take.
-        """
-        import torch
+def save(what: Any, path: Path) -> None:
+    """Write arguments or `TimingData` for :class:`ArgumentsTimingStage`, whole or not at all.
 
-        draft = path.with_suffix(".draft")
-        torch.save(self, draft)
-        draft.replace(path)
+    Raises:
+        Exception: what pickling raises for an argument that it cannot take.
+    """
+    import torch
+
+    draft = path.with_suffix(".draft")
+    torch.save(what, draft)
+    draft.replace(path)
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsTimingStage:
     """Check and time compiled configurations on copies of the user's arguments.
 
-    It may be started before these are there: it makes CUDA ready meanwhile. Its facts have
-    ``opened_s``: seconds by step.
+    It may be started before these are there: it makes CUDA ready meanwhile, and loads each as it
+    comes. Its facts have ``opened_s``: seconds by step.
 
     Attributes:
         name: of the function that generated code defines.
-        data: a file of :class:`TimingData`, or one to come.
+        arguments: a file of them, or one to come; data: the same of :class:`TimingData`.
         device: as PyTorch calls it, "cuda:0".
         environment: variables of the user's process that CUDA and compilers read.
     """
 
     name: str
+    arguments: Path
     data: Path
     device: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -128,37 +129,40 @@ class ArgumentsTimingStage:
         steps = _Steps()
         os.environ.update(self.environment)
         import torch
-        import triton
-        from helion.autotuner import accuracy  # noqa: F401 - for `_difference`
         from helion.autotuner.precompile_future import _register_source_module
 
         steps.end("imports")
         torch.cuda.set_device(self.device)
-        torch.ones(1, device=self.device).add_(1)
-        triton.runtime.driver.active.get_empty_cache_for_benchmark()
-        torch.cuda.synchronize()
+        warm_up_timing(self.device)
         steps.end("cuda")
-        while not self.data.exists():  # this process ends with its owner
-            sleep(_POLL_S)
-        steps.end("waiting")
-        # Written by the owner of this process into a folder that is its own.
-        data: TimingData = torch.load(self.data, map_location=self.device, weights_only=False)
+        arguments = self._loaded(self.arguments)
+        steps.end("arguments")
+        data: TimingData = self._loaded(self.data)
         os.environ.update(data.environment)
         for name, file in data.modules:
             _register_source_module(name, file)
         bench = Bench(
             self.name,
-            lambda: _copied(data.arguments, data.right.changed),
+            lambda: _copied(arguments, data.right.changed),
             tensors(data.expected),
-            lambda result, arguments: _difference(result, arguments, data),
+            lambda result, given: _difference(result, given, data),
         )
         torch.cuda.synchronize()
-        steps.end("arguments")
+        steps.end("what is right")
 
         def handle(task: Mapping[str, Any]) -> Result:
             return bench.compared(task) if "paths" in task else bench.timed(task)
 
         channel.serve({"opened_s": steps.seconds}, handle)
+
+    def _loaded(self, path: Path) -> Any:
+        """What a file holds, once it is there; this process ends with its owner."""
+        import torch
+
+        while not path.exists():
+            sleep(_POLL_S)
+        # Written by the owner of this process into a folder that is its own.
+        return torch.load(path, map_location=self.device, weights_only=False)
 
 
 class _Steps:
@@ -172,6 +176,17 @@ class _Steps:
         now = monotonic()
         self.seconds[name] = round(now - self._since, 3)
         self._since = now
+
+
+def warm_up_timing(device: str) -> None:
+    """Have CUDA load what checking and timing use, which takes it most of a second."""
+    import torch
+    from helion.autotuner.accuracy import assert_close
+
+    for kind in (torch.float32, torch.float16, torch.bfloat16):
+        ones = torch.ones(1 << 10, dtype=kind, device=device)
+        assert_close(ones, torch.full_like(ones, 1.0), atol=1e-2, rtol=1e-2)
+    time_call(lambda: ones.add_(0))
 
 
 def _difference(result: Any, arguments: Sequence[Any], data: TimingData) -> str:

@@ -270,6 +270,22 @@ def test_a_full_scratch_folder_is_no_fault_of_a_configuration(
     assert len(lines_of(journal)) == 1
 
 
+def test_arguments_that_cannot_be_copied_are_left_to_helion(live: Any, tmp_path: Path) -> None:
+    found: list[Any] = []
+
+    class Provider(provider_in(tmp_path)):  # type: ignore[misc]
+        def _give_arguments(self) -> None:
+            raise TypeError("cannot pickle a lambda")
+
+        def setup(self) -> None:
+            found.append((self.streams, self._why_not, self._folder.exists()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_engine(engine_search(live, near_the_start), Provider)
+    assert found == [(False, "TypeError: cannot pickle a lambda", False)]
+
+
 def test_faults_of_the_processes_cost_themselves(
     live: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

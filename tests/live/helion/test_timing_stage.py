@@ -15,7 +15,8 @@ import triton
 from support.recorder_stages import served
 
 from llamea_gpu.frameworks.helion import timing
-from llamea_gpu.live.helion.stages import ArgumentsTimingStage, CorrectResult, TimingData
+from llamea_gpu.live.helion import stages
+from llamea_gpu.live.helion.stages import ArgumentsTimingStage, CorrectResult, TimingData, save
 
 RIGHT = CorrectResult(1e-2, 1e-2, scaled=False)
 
@@ -26,7 +27,8 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(timing, "time_call", lambda call, **_: {"time_ms": called(call)})
+    for module in (timing, stages):
+        monkeypatch.setattr(module, "time_call", lambda call, **_: {"time_ms": called(call)})
     monkeypatch.setattr(timing, "time_window", lambda call, seconds: called(call))
 
 
@@ -36,12 +38,18 @@ def called(call: Any) -> float:
 
 
 def run(
-    folder: Path, data: TimingData, codes: dict[str, str], *tasks: dict[str, Any]
+    folder: Path,
+    arguments: Any,
+    data: TimingData,
+    codes: dict[str, str],
+    *tasks: dict[str, Any],
 ) -> tuple[Any, Any]:
     for name, body in codes.items():
         (folder / f"{name}.py").write_text(f"def double(x):\n    {body}\n")
-    data.save(folder / "arguments.pt")
-    stage = ArgumentsTimingStage("double", folder / "arguments.pt", "cpu", {"TRITON_X": "1"})
+    files = folder / "arguments.pt", folder / "right.pt"
+    save(arguments, files[0])
+    save(data, files[1])
+    stage = ArgumentsTimingStage("double", *files, "cpu", {"TRITON_X": "1"})
     return served(stage, tasks)
 
 
@@ -49,23 +57,23 @@ def test_right_ones_are_timed_and_wrong_ones_are_not(tmp_path: Path) -> None:
     x = torch.arange(1.0, 5.0)
     codes = {"right": "return 2 * x", "wrong": "return 3 * x", "raises": "raise ValueError('no')"}
     tasks = [{"path": str(tmp_path / f"{name}.py")} for name in codes]
-    facts, found = run(tmp_path, TimingData((x,), 2 * x, None, RIGHT), codes, *tasks)
+    facts, found = run(tmp_path, (x,), TimingData(2 * x, None, RIGHT), codes, *tasks)
     assert [each["status"] for each in found] == ["ok", "incorrect", "runtime_error"]
     assert found[0]["time_ms"] == 2.0
     assert "no" in found[2]["message"]
-    assert list(facts["opened_s"]) == ["imports", "cuda", "waiting", "arguments"]
+    assert list(facts["opened_s"]) == ["imports", "cuda", "arguments", "what is right"]
 
 
 def test_what_a_kernel_changes_is_given_anew_and_compared(tmp_path: Path) -> None:
     x = torch.ones(3)
     right = CorrectResult(1e-2, 1e-2, scaled=False, changed=(0,))
-    data = TimingData((x,), 2 * x, (2 * x,), right)
+    data = TimingData(2 * x, (2 * x,), right)
     codes = {
         "right": "return x.mul_(2)",
         "left_alone": "return 2 * x",
     }
     tasks = [{"path": str(tmp_path / f"{name}.py")} for name in ("right", "right", "left_alone")]
-    _, found = run(tmp_path, data, codes, *tasks)
+    _, found = run(tmp_path, (x,), data, codes, *tasks)
     assert [each["status"] for each in found] == ["ok", "ok", "incorrect"]
 
 
@@ -74,7 +82,7 @@ def test_finalists_are_read_side_by_side(tmp_path: Path) -> None:
     codes = {"a": "return 1.5 * x", "b": "return 1.2 * x"}
     paths = [str(tmp_path / f"{name}.py") for name in codes]
     task = {"paths": paths, "seconds": 0.01}
-    _, (found,) = run(tmp_path, TimingData((x,), x, None, RIGHT), codes, task)
+    _, (found,) = run(tmp_path, (x,), TimingData(x, None, RIGHT), codes, task)
     assert found["status"] == "ok"
     assert [standing[0] for standing in found["standings"]] == pytest.approx([1.5, 1.2])
     assert [len(standing) for standing in found["standings"]] == [4, 4]
@@ -83,7 +91,7 @@ def test_finalists_are_read_side_by_side(tmp_path: Path) -> None:
 def test_a_finalist_that_does_not_load_is_said(tmp_path: Path) -> None:
     task = {"paths": [str(tmp_path / "nothing.py")], "seconds": 0.01}
     x = torch.ones(3)
-    _, (found,) = run(tmp_path, TimingData((x,), x, None, RIGHT), {}, task)
+    _, (found,) = run(tmp_path, (x,), TimingData(x, None, RIGHT), {}, task)
     assert found["status"] == "runtime_error"
     assert not found["broken"]
 
@@ -97,5 +105,5 @@ def test_arguments_are_there_whole_or_not_at_all(
 
     monkeypatch.setattr(torch, "save", cut)
     with pytest.raises(OSError, match="No space"):
-        TimingData((), None, None, RIGHT).save(tmp_path / "arguments.pt")
+        save((), tmp_path / "arguments.pt")
     assert not (tmp_path / "arguments.pt").exists()
