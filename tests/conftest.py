@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 from collections.abc import Iterator
@@ -15,6 +16,13 @@ import pytest
 # for each other: some tests take five times the CPU. Read when numpy and torch are imported.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """To look for garbage among all that was imported takes a sixth of the CPU."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
