@@ -12,7 +12,7 @@ import pytest
 from support.chat import chat_request
 from support.fake_openai import FakeOpenAI, Reply, completion, error, json_reply
 
-from llamea_gpu.errors import SettingsError
+from llamea_gpu.errors import SettingsError, TransportError
 from llamea_gpu.llm import FailedRequestError, RejectedAnswerError, RetryPolicy, Usage
 from llamea_gpu.llm.openai import OpenAIClient
 
@@ -447,3 +447,24 @@ def test_a_base_url_has_scheme_and_host(url: str) -> None:
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match="must hold, but got"):
         OpenAIClient("http://127.0.0.1:1/v1", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+async def test_a_server_that_answers_is_there_whatever_it_says_of_models(
+    server: FakeOpenAI, make_openai: MakeClient, status: int
+) -> None:
+    server.models = error(status)
+    await make_openai().preflight()
+    assert server.received == []  # no model was asked
+
+
+async def test_a_key_that_is_refused_or_nobody_there_is_said_at_once(
+    server: FakeOpenAI, make_openai: MakeClient
+) -> None:
+    server.models = error(401, "no such key")
+    with pytest.raises(TransportError, match="no model can be asked") as refused:
+        await make_openai().preflight()
+    assert refused.value.__context__ is None
+    server.close()
+    with pytest.raises(TransportError, match="no model can be asked"):
+        await make_openai().preflight()
