@@ -16,15 +16,16 @@ import hashlib
 import pickle
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from llamea_gpu.cluster.connection import connect, disconnect, import_ray
 from llamea_gpu.cluster.nodes import Nodes
-from llamea_gpu.cluster.worker import Block, Isolation, Report, run_block
+from llamea_gpu.cluster.worker import Block, Isolation, Report, compute, run_block
 from llamea_gpu.errors import ClusterError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
@@ -37,12 +38,14 @@ _AHEAD = 2  # blocks with Ray for each core
 _LONGEST_BLOCK = 16
 _COUNT_EVERY_S = 2.0
 _END_WITHIN_S = 30.0
+_CLOSED = "a runner must be open to run anything, but it was closed"
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class _Run:
     seed: int
-    future: Future[Trace]
+    future: Future[Any]
 
 
 @dataclass(slots=True)
@@ -57,10 +60,21 @@ class _Group:
 
 
 @dataclass(slots=True)
+class _Computation:
+    function: Callable[..., Any]
+    tasks: Sequence[AnyTask]
+    arguments: tuple[object, ...]
+    future: Future[Any]
+
+
+@dataclass(slots=True)
 class _Flight:
-    block: Block
-    task: Sequence[Any]
-    runs: Sequence[_Run]
+    """A task of Ray's; ``futures`` are those of its results."""
+
+    name: str
+    remote: Any
+    arguments: tuple[Any, ...]
+    futures: Sequence[Future[Any]]
     reference: Any = None
 
 
@@ -75,10 +89,12 @@ class ClusterRunner(BaseRunner):
         self._isolation = isolation
         self._workers = workers
         self._owned = owned
-        self._remote = self._ray.remote(num_cpus=1, max_retries=_LOST_AT_MOST)(run_block)
-        self._tasks: dict[AnyTask, tuple[str, Sequence[Any]]] = {}
+        remote = self._ray.remote(num_cpus=1, max_retries=_LOST_AT_MOST)
+        self._run_block, self._compute = remote(run_block), remote(compute)
+        self._tasks: dict[AnyTask, tuple[str, Any]] = {}
         self._groups: OrderedDict[Hashable, _Group] = OrderedDict()
         self._queued = 0
+        self._computations: deque[_Computation] = deque()
         self._flying: dict[Future[Report], _Flight] = {}
         self._landed: deque[Future[Report]] = deque()
         self._counted_at = monotonic()
@@ -139,12 +155,24 @@ class ClusterRunner(BaseRunner):
         key = (name, task, limits, charge_cpu)
         with self._changed:
             if self._closed:
-                raise ClusterError("a runner must be open to run anything, but it was closed")
+                raise ClusterError(_CLOSED)
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = _Group(searcher, task, limits, charge_cpu)
             group.runs.append(_Run(seed, future))
             self._queued += 1
+            self._changed.notify()
+        return future
+
+    def compute(
+        self, function: Callable[..., _T], tasks: Sequence[AnyTask], *arguments: object
+    ) -> Future[_T]:
+        """On some node, before runs that wait: somebody waits for it to ask for more of them."""
+        future: Future[_T] = Future()
+        with self._changed:
+            if self._closed:
+                raise ClusterError(_CLOSED)
+            self._computations.append(_Computation(function, tasks, arguments, future))
             self._changed.notify()
         return future
 
@@ -158,10 +186,12 @@ class ClusterRunner(BaseRunner):
             for run in group.runs:
                 run.future.cancel()
         self._groups.clear()
+        for computation in self._computations:
+            computation.future.cancel()
         for flight in self._flying.values():
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(flight.reference, force=True)
-            self._fail(flight.runs, ClusterError("the runner was closed while this run went on"))
+            _fail(flight.futures, ClusterError("the runner was closed while this run went on"))
         if self._owned:
             disconnect()
         elif self._flying:
@@ -188,13 +218,20 @@ class ClusterRunner(BaseRunner):
                 self._give_up(error)
 
     def _has_work(self) -> bool:
-        return self._closed or bool(self._landed) or (bool(self._queued) and self._room() > 0)
+        waiting = bool(self._queued) and self._room() > 0
+        return self._closed or bool(self._landed or self._computations) or waiting
 
     def _room(self) -> int:
         """How many more blocks Ray may hold."""
-        return (self._workers or _AHEAD * max(1, self._nodes.cpus)) - len(self._flying)
+        blocks = sum(flight.remote is self._run_block for flight in self._flying.values())
+        return (self._workers or _AHEAD * max(1, self._nodes.cpus)) - blocks
 
     def _hand_out(self) -> None:
+        while self._computations:
+            with self._changed:
+                asked = self._computations.popleft()
+            if asked.future.set_running_or_notify_cancel():
+                self._launch_or_fail(partial(self._computation, asked), [asked.future])
         while self._room() > 0:
             with self._changed:
                 taken = self._take()
@@ -202,16 +239,30 @@ class ClusterRunner(BaseRunner):
                 return
             group, runs = taken
             runs = [run for run in runs if run.future.set_running_or_notify_cancel()]
-            if not runs:
-                continue
-            try:
-                key, task = self._stored(group.task)
-                seeds = tuple(run.seed for run in runs)
-                block = Block(group.searcher, key, seeds, group.limits, group.charge_cpu)
-                self._launch(_Flight(block, task, runs))
-            except Exception as error:
-                self._fail(runs, _lost(error))
-                raise
+            if runs:
+                self._launch_or_fail(partial(self._block, group, runs), [r.future for r in runs])
+
+    def _block(self, group: _Group, runs: Sequence[_Run]) -> _Flight:
+        key, reference = self._stored(group.task)
+        seeds = tuple(run.seed for run in runs)
+        block = Block(group.searcher, key, seeds, group.limits, group.charge_cpu)
+        name = f"{group.searcher.name} on {group.task.name}, seed {seeds[0]}"
+        # In a list, Ray hands on the reference: a worker that has the task does not fetch it.
+        futures = [run.future for run in runs]
+        return _Flight(name, self._run_block, (block, [reference]), futures)
+
+    def _computation(self, asked: _Computation) -> _Flight:
+        tasks = dict(map(self._stored, asked.tasks))
+        name = f"{asked.function.__name__} on {asked.tasks[0].name}"
+        arguments = (asked.function, tasks, asked.arguments)
+        return _Flight(name, self._compute, arguments, [asked.future])
+
+    def _launch_or_fail(self, make: Callable[[], _Flight], futures: Sequence[Future[Any]]) -> None:
+        try:
+            self._launch(make())
+        except Exception as error:
+            _fail(futures, _lost(error))
+            raise
 
     def _take(self) -> tuple[_Group, list[_Run]] | None:
         """The runs of the next block, of those that have waited longest."""
@@ -226,20 +277,16 @@ class ClusterRunner(BaseRunner):
             del self._groups[key]
         return group, runs
 
-    def _stored(self, task: AnyTask) -> tuple[str, Sequence[Any]]:
+    def _stored(self, task: AnyTask) -> tuple[str, Any]:
         """Name and reference of a task in the object store, where it is put once."""
         if task not in self._tasks:
             key = hashlib.sha256(pickle.dumps(task)).hexdigest()
-            # In a list, Ray hands on the reference: a worker that has the task does not fetch it.
-            self._tasks[task] = key, [self._ray.put(task)]
+            self._tasks[task] = key, self._ray.put(task)
         return self._tasks[task]
 
     def _launch(self, flight: _Flight) -> None:
-        name = f"{flight.block.searcher.name} {flight.runs[0].seed}+{len(flight.runs)}"
-        remote = self._remote.options(name=name, label_selector=self._nodes.selector)
-        flight.reference = remote.remote(
-            flight.block, flight.task, self._isolation, self._nodes.expected
-        )
+        remote = flight.remote.options(name=flight.name, label_selector=self._nodes.selector)
+        flight.reference = remote.remote(*flight.arguments, self._isolation, self._nodes.expected)
         future = flight.reference.future()
         self._flying[future] = flight
         future.add_done_callback(self._land)
@@ -260,17 +307,17 @@ class ClusterRunner(BaseRunner):
         if report.refused:
             self._refuse(flight, report)
             return
-        for run, result in zip(flight.runs, report.results, strict=True):
-            if isinstance(result, Trace):
-                run.future.set_result(result)
+        for waiting, result in zip(flight.futures, report.results, strict=True):
+            if isinstance(result, Exception):
+                waiting.set_exception(result)
             else:
-                run.future.set_exception(result)
+                waiting.set_result(result)
 
     def _refuse(self, flight: _Flight, report: Report) -> None:
         try:
             self._nodes.refuse(report.node, report.host, report.refused)
         except ClusterError as error:
-            self._fail(flight.runs, error)
+            _fail(flight.futures, error)
         else:
             self._launch(flight)
 
@@ -283,31 +330,31 @@ class ClusterRunner(BaseRunner):
                 return
         except ClusterError as refused:
             error = refused
-        block = flight.block
-        self._fail(
-            flight.runs,
-            ClusterError(
-                f"{block.searcher.name} on {flight.runs[0].seed}: the cluster gives this run up "
-                f"(a lost node or process is made up for {_LOST_AT_MOST} times): {error}"
-            ),
+        text = f"a lost node or process is made up for {_LOST_AT_MOST} times"
+        _fail(
+            flight.futures,
+            ClusterError(f"{flight.name}: the cluster gives this up ({text}): {error}"),
         )
-
-    def _fail(self, runs: Sequence[_Run], error: ClusterError) -> None:
-        for run in runs:
-            run.future.set_exception(error)
 
     def _give_up(self, error: Exception) -> None:
         """The cluster itself is gone, or a fault of this module: nobody is left waiting."""
         lost = _lost(error)
         with self._changed:
-            runs = [run for group in self._groups.values() for run in group.runs]
+            waiting = [run.future for group in self._groups.values() for run in group.runs]
+            waiting += [computation.future for computation in self._computations]
             self._groups.clear()
+            self._computations.clear()
             self._queued = 0
-        self._fail([run for run in runs if run.future.set_running_or_notify_cancel()], lost)
+        _fail([future for future in waiting if future.set_running_or_notify_cancel()], lost)
         for flight in self._flying.values():
-            self._fail([run for run in flight.runs if not run.future.done()], lost)
+            _fail([future for future in flight.futures if not future.done()], lost)
         self._flying.clear()
         self._landed.clear()
+
+
+def _fail(futures: Iterable[Future[Any]], error: ClusterError) -> None:
+    for future in futures:
+        future.set_exception(error)
 
 
 def _lost(error: Exception) -> ClusterError:

@@ -13,7 +13,7 @@ import pickle
 import platform
 import socket
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
-from llamea_gpu.tasks import Trace
 
 LEVEL = "sandbox level"
 NO_LEVEL = "none"
@@ -58,15 +57,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a block, and where.
+    """What came of a block or a computation, and where.
 
-    ``results`` are in the order of the seeds: traces, and what a host process raised in the place
-    of one. ``refused`` says how the node differs from what is expected; nothing was run then.
+    ``results`` are in the order of the seeds: traces, and what was raised in the place of one; of a
+    computation, its own. ``refused`` says how the node differs from what is expected; nothing was
+    run then.
     """
 
     node: str
     host: str
-    results: tuple[Trace | Exception, ...] = ()
+    results: tuple[Any, ...] = ()
     refused: str = ""
 
 
@@ -98,6 +98,24 @@ def examine(isolation: Isolation) -> Examined:
         level, problem = NO_LEVEL, str(error)
     node = import_ray().get_runtime_context().get_node_id()
     return Examined(node, socket.gethostname(), {LEVEL: level, **software()}, problem)
+
+
+def compute(
+    function: Callable[..., Any],
+    tasks: Mapping[str, Any],
+    arguments: Sequence[Any],
+    isolation: Isolation,
+    expected: Facts,
+) -> Report:
+    """``function`` of tasks, given as references by name, and arguments."""
+    here = examine(isolation)
+    if refused := here.unlike(expected):
+        return Report(here.node, here.host, refused=refused)
+    known = [_task(key, reference) for key, reference in tasks.items()]
+    try:
+        return Report(here.node, here.host, (function(known, *arguments),))
+    except Exception as error:
+        return Report(here.node, here.host, (_sendable(error),))
 
 
 def run_block(block: Block, task: Sequence[Any], isolation: Isolation, expected: Facts) -> Report:

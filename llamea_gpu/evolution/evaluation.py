@@ -88,14 +88,14 @@ class Cascade:
                 return _failed(stage, fault)
             if stage == "smoke":
                 continue
-            for task, traces in zip(tasks, runs, strict=True):
-                name = task.name
-                if name not in scores:
-                    scores[name] = await asyncio.to_thread(
-                        score_space, task, traces, self._settings.bootstrap
-                    )
-                    behaviours[name] = await asyncio.to_thread(describe, task, traces)
-            losses = await asyncio.to_thread(mechanisms, dict(zip(tasks, runs, strict=True)))
+            fresh = [pair for pair in zip(tasks, runs, strict=True) if pair[0].name not in scores]
+            compute, bootstrap = self._runner.compute, self._settings.bootstrap
+            assessed = [compute(_assess, [task], traces, bootstrap) for task, traces in fresh]
+            losing = compute(_losses, tasks, runs)
+            found = await asyncio.gather(*map(asyncio.wrap_future, assessed))
+            for (task, _), (score, behaviour) in zip(fresh, found, strict=True):
+                scores[task.name], behaviours[task.name] = score, behaviour
+            losses = await asyncio.wrap_future(losing)
             feedback = replace(self._feedback(stage, scores, population), mechanisms=losses)
             if stage == "partial" and slot >= 0:
                 reason = self._out_of_reach(scores, population)
@@ -178,6 +178,18 @@ class Cascade:
 
 def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
     return tuple(behaviour for behaviour in behaviours.values() if behaviour is not None)
+
+
+def _assess(
+    tasks: Sequence[Task], traces: Sequence[Trace], bootstrap: int
+) -> tuple[SpaceScore, Behaviour | None]:
+    """Score and behaviour on one task; called where runs are."""
+    (task,) = tasks
+    return score_space(task, traces, bootstrap), describe(task, traces)
+
+
+def _losses(tasks: Sequence[Task], runs: Sequence[Sequence[Trace]]) -> tuple[str, ...]:
+    return mechanisms(dict(zip(tasks, runs, strict=True)))
 
 
 def _failed(stage: Stage, trace: Trace) -> Assessment:

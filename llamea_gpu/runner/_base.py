@@ -7,6 +7,7 @@ cluster. A trace depends on searcher, task, seed and limits alone, but for CPU s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TypeVar
@@ -16,6 +17,7 @@ from llamea_gpu.sandbox import Limits
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Trace
 
+_T = TypeVar("_T")
 _Runner = TypeVar("_Runner", bound="BaseRunner")
 
 
@@ -48,6 +50,15 @@ class BaseRunner(ABC):
         searcher is in its trace. The future raises SandboxError when the sandbox fails,
         SearcherDiedError when a library's searcher takes its process down, ClusterError when a
         cluster gives the run up. A future that was cancelled before its run began is not run.
+        """
+
+    @abstractmethod
+    def compute(
+        self, function: Callable[..., _T], tasks: Sequence[AnyTask], *arguments: object
+    ) -> Future[_T]:
+        """``function(tasks, *arguments)``, our own code: what scores runs, beside those that go on.
+
+        Function, arguments and result are picklable, and the result depends on nothing else.
         """
 
     @abstractmethod

@@ -15,11 +15,12 @@ import os
 import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from time import sleep
+from typing import TypeVar
 
 from loky import ProcessPoolExecutor
 from loky.process_executor import BrokenProcessPool
@@ -40,6 +41,7 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
 _KEPT_TASKS = 64
+_T = TypeVar("_T")
 
 
 class Runner(BaseRunner):
@@ -49,6 +51,7 @@ class Runner(BaseRunner):
         self.sandbox = sandbox
         self._workers = workers
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="runner")
+        self._computing = ThreadPoolExecutor(workers, thread_name_prefix="computing")
         self._processes: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
         self._pickled: dict[AnyTask, bytes] = {}
@@ -89,15 +92,23 @@ class Runner(BaseRunner):
         """Run ``searcher`` on ``task`` with ``seed`` as soon as a worker is free."""
         return self._threads.submit(self._run, searcher, task, seed, limits, charge_cpu)
 
+    def compute(
+        self, function: Callable[..., _T], tasks: Sequence[AnyTask], *arguments: object
+    ) -> Future[_T]:
+        """In a thread of this process: the runs have processes of their own."""
+        return self._computing.submit(function, tasks, *arguments)
+
     def close(self) -> None:
         """Drop what has not begun, end what runs, and end every process."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._computing.shutdown(wait=False, cancel_futures=True)
         self.sandbox.close()
         with self._lock:
             processes, self._processes = self._processes, None
         if processes is not None:
             processes.shutdown(wait=True, kill_workers=True)
         self._threads.shutdown(wait=True)
+        self._computing.shutdown(wait=True)
 
     def _run(
         self, searcher: Searcher, task: AnyTask, seed: int, limits: Limits | None, charge_cpu: bool

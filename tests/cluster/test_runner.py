@@ -96,7 +96,7 @@ def test_a_deep_queue_goes_in_blocks(
     launch = ClusterRunner._launch
 
     def noted(self: ClusterRunner, flight: Any) -> None:
-        sizes.append(len(flight.runs))
+        sizes.append(len(flight.futures))
         launch(self, flight)
 
     monkeypatch.setattr(ClusterRunner, "_launch", noted)
