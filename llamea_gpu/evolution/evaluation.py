@@ -181,14 +181,14 @@ def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
 
 
 def _assess(
-    tasks: Sequence[Task], traces: Sequence[Trace], bootstrap: int
+    tasks: Sequence[AnyTask], traces: Sequence[Trace], bootstrap: int
 ) -> tuple[SpaceScore, Behaviour | None]:
     """Score and behaviour on one task; called where runs are."""
     (task,) = tasks
     return score_space(task, traces, bootstrap), describe(task, traces)
 
 
-def _losses(tasks: Sequence[Task], runs: Sequence[Sequence[Trace]]) -> tuple[str, ...]:
+def _losses(tasks: Sequence[AnyTask], runs: Sequence[Sequence[Trace]]) -> tuple[str, ...]:
     return mechanisms(dict(zip(tasks, runs, strict=True)))
 
 
