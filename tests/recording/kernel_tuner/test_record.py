@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,19 +132,30 @@ def test_killed_it_continues_and_measures_nothing_twice(write_script: Any, tmp_p
     assert recording.compile_s[rows].tolist() == [entry["compile_s"] for entry in before]
 
 
-def test_when_the_time_is_up_it_ends_in_order_and_continues(
-    write_script: Any, tmp_path: Path
-) -> None:
-    script = write_script(tmp_path, unroll=(1, 2, 4), width=(1,), fault=(0,))
-    output = tmp_path / "dot.parquet"
+@pytest.fixture(scope="module")
+def interrupted(write_script: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a script and the journal of a recording whose time was up at once."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    script = write_script(folder, unroll=(1, 2), width=(1,), fault=(0,))
+    output = folder / "dot.parquet"
     first = record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
     assert first.recording is None
-    assert (first.done, first.total) == (0, 3)
+    assert (first.done, first.total) == (0, 2)
     assert not output.exists()
     assert first.journal.exists()
-    second = record_kernel(script, output, SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def begun(interrupted: Path, tmp_path: Path) -> Path:
+    """A copy of it to go on with."""
+    return Path(shutil.copytree(interrupted, tmp_path / "begun"))
+
+
+def test_when_the_time_is_up_it_ends_in_order_and_continues(begun: Path) -> None:
+    second = record_kernel(begun / "dot.py", begun / "dot.parquet", SETTINGS)
     assert second.recording is not None
-    assert second.recording.space.size == 3
+    assert second.recording.space.size == 2
 
 
 @pytest.mark.parametrize(
@@ -154,16 +166,14 @@ def test_when_the_time_is_up_it_ends_in_order_and_continues(
     ],
 )
 def test_another_kernel_does_not_continue_a_journal(
-    write_script: Any, tmp_path: Path, found: str, changed: str, key: str
+    begun: Path, found: str, changed: str, key: str
 ) -> None:
-    script = write_script(tmp_path, unroll=(1, 2), width=(1,), fault=(0,))
-    output = tmp_path / "dot.parquet"
-    outcome = record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
-    kept = outcome.journal.read_bytes()
+    script, journal = begun / "dot.py", begun / "dot.parquet.journal"
+    kept = journal.read_bytes()
     script.write_text(script.read_text().replace(found, changed))
     with pytest.raises(RecordingError, match=rf"differs in {key} .*remove the journal"):
-        record_kernel(script, output, SETTINGS)
-    assert outcome.journal.read_bytes() == kept
+        record_kernel(script, begun / "dot.parquet", SETTINGS)
+    assert journal.read_bytes() == kept
 
 
 def test_nothing_but_failures_is_no_recording(write_script: Any, tmp_path: Path) -> None:
@@ -209,14 +219,12 @@ def test_a_sample_says_that_it_is_one(write_script: Any, tmp_path: Path) -> None
     assert {c[0] for c in recording.space.tuples} == {0, 1, 2}
 
 
-def test_another_size_is_another_recording(write_script: Any, tmp_path: Path) -> None:
-    script = write_script(tmp_path, unroll=(1, 2), width=(1,), fault=(0,))
-    output = tmp_path / "dot.parquet"
+def test_another_size_is_another_recording(begun: Path) -> None:
+    script = begun / "dot.py"
     larger = replace(SETTINGS, sizes={"count": 2400})
-    record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
     with pytest.raises(RecordingError, match="differs in arguments"):
-        record_kernel(script, output, larger)
-    outcome = record_kernel(script, tmp_path / "larger.parquet", larger)
+        record_kernel(script, begun / "dot.parquet", larger)
+    outcome = record_kernel(script, begun / "larger.parquet", larger)
     assert outcome.recording is not None
     info = outcome.recording.info
     assert (info.name, info.arguments[3]["value"]) == ("dot-2400", 2400)
