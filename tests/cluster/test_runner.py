@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import signal
 import subprocess
@@ -113,6 +114,14 @@ def test_a_deep_queue_goes_in_blocks(
     assert essential(runs["random_search", 39].result()) == essential(
         local.run(PROGRAM, TASKS[0], 39)
     )
+
+
+def test_what_is_computed_is_sent_there_and_back(runner: BaseRunner, local: Runner) -> None:
+    for where in (runner, local):
+        (only,) = where.compute(operator.getitem, TASKS, slice(1)).result()
+        assert only.name == "one"
+        with pytest.raises(IndexError):
+            where.compute(operator.getitem, TASKS, 5).result()
 
 
 def test_what_a_candidate_does_is_data_and_never_repeated(
