@@ -23,7 +23,7 @@ from llamea_gpu.cli.options import (
 )
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
-from llamea_gpu.errors import SearcherError
+from llamea_gpu.errors import SearcherError, UnknownSpaceError
 from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.yardsticks import with_yardsticks
@@ -51,7 +51,13 @@ def _limits(cpu_s: float | None) -> Limits | None:
 
 
 def _task(space: str, clock: str, spaces_path: list[Path] | None) -> AnyTask:
-    return load_tasks([space], search_path(spaces_path), clock)[0]
+    found = load_tasks([space], search_path(spaces_path), clock)
+    if len(found) > 1:
+        raise UnknownSpaceError(
+            f"a run is of one space, but {space!r} is a split of {len(found)}: name one of "
+            f"{', '.join(task.name for task in found)}"
+        )
+    return found[0]
 
 
 def run(

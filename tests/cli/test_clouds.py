@@ -93,13 +93,11 @@ def test_what_cannot_be_imported_together_is_refused(tmp_path: Path) -> None:
     assert "NAME.cloud.parquet" in named.stderr
 
 
-def test_a_cloud_is_no_space_to_run_on(tmp_path: Path) -> None:
+def test_a_cloud_is_no_recording() -> None:
     with pytest.raises(UnknownSpaceError, match="is a cloud"):
         load_space(SHIPPED)
     with pytest.raises(UnknownSpaceError, match=r"did you mean .*rope"):
         load_cloud(SHIPPED[:-1])
-    refused = llamea("run", "random_search", "--space", SHIPPED, status=2)
-    assert "is a cloud" in refused.stderr
 
 
 def test_recording_a_cloud_has_no_grid_and_a_name_of_its_own(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def server() -> Iterator[FakeOpenAI]:
         (("run", "kernel_tuner:genetic", "--space", SPACE), "did you mean genetic_algorithm"),
         (("run", "nofile.py", "--space", SPACE), "there is no file nofile.py"),
         (("run", "random_search", "--space", "."), "it is a folder"),
-        (("run", "random_search", "--space", "train"), "it is a split"),
+        (("run", "random_search", "--space", "train"), "is a split"),
         (("run", "llm:m", "--space", SPACE), "OPENAI_API_KEY is not set"),
         (("bench", "hybrid:llm:m+random_search", "--suite", "quick"), "OPENAI_API_KEY is not set"),
         (("bench", "random_search", "--suite", "quik"), "did you mean quick"),
