@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from llamea_gpu.programs import ALLOWED_MODULES
-from llamea_gpu.prompting import OPERATORS, PromptContext, render
+from llamea_gpu.prompting import OPERATORS, PromptContext, SpaceFacts, render
 from llamea_gpu.prompting.edits import has_edits
-from llamea_gpu.spaces.catalogue import load_space
-from llamea_gpu.spaces.features import compute_features
+from llamea_gpu.spaces.catalogue import load_cloud, load_space
+from llamea_gpu.spaces.features import compute_features, compute_whole_features
 
 GOLDEN = Path(__file__).parent / "golden"
 PARENTS = {"new": 0, "crossover": 2, "explore": 2, "repair": 0}
@@ -52,6 +52,14 @@ def test_a_generation_of_siblings_is_the_golden_one(context):
 
 def test_the_contract_is_the_golden_one(context):
     compare("contract", render("new", fitting(context, "new"))[0])
+
+
+def test_the_prompt_for_whole_spaces_is_the_golden_one(context):
+    cloud = load_cloud("clouds/helion/attention-4x16x4096x128-h200")
+    whole = SpaceFacts(compute_whole_features(cloud), "pipelined(15)", 480.0, 17, 45.0)
+    system, user = render("new", replace(fitting(context, "new"), spaces=(whole,)))
+    compare("contract-whole", system)
+    compare("new-whole", user)
 
 
 def test_a_repair_with_a_parent_is_the_golden_one(context):
