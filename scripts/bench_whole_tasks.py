@@ -3,9 +3,10 @@
     scripts/bench_whole_tasks.py [--searchers SPEC ...] [--clouds NAME ...] [--repeats N]
                                  [--workers W]
 
-Each searcher is run on every cloud, as an evolution does, after one run of each cloud that binds the
-kernels (not counted: once a session). Prints seconds of real time and CPU seconds of all processes,
-sandboxed children included, and how many configurations were measured. Needs Helion, but no GPU.
+Each searcher is run on every cloud, as an evolution does, after one run of each cloud that binds
+the kernels (not counted: once a session). Prints seconds of real time and CPU seconds of all
+processes, sandboxed children included, and how many configurations were measured. Needs Helion,
+but no GPU.
 """
 
 from __future__ import annotations
