@@ -13,6 +13,7 @@ from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Channel
 from llamea_gpu.frameworks.helion.stages import Compiler
 from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.live.helion.engine import KernelEngine
 from llamea_gpu.live.helion.journal import JournalRequest
 from llamea_gpu.live.helion.pipelined import PipelinedSearch, make_evaluate
 from llamea_gpu.live.helion.provider import PipelinedProvider
@@ -39,8 +40,36 @@ class HereCompile:
         channel.serve({}, Compiler(gpu, self.bound, name, fakes, self.folder))
 
 
+class PretendedEngine(KernelEngine):
+    """The engine with everything real but the GPU."""
+
+    def __init__(self, provider: type[EngineProvider], *given: Any) -> None:
+        self._provider = provider
+        super().__init__(*given)
+
+    def timing_template(self) -> Template:
+        return self._closing.enter_context(Template((), self.folder / "template.log"))
+
+    def timing_stage(self) -> Any:
+        provider = self._provider
+        data = self.folder / "data"
+        return FormulaTiming(provider.trail, data, provider.faults, provider.slow_s)
+
+    def compile_stage(self) -> Any:
+        return HereCompile(self.kernel, self.arguments, self.folder)
+
+    def give_arguments(self) -> None:
+        """Those of a pretended GPU cannot be copied."""
+
+    def give_what_is_right(self, *_: Any) -> None:
+        (self.folder / "data").touch()
+
+    def reference(self) -> Any:
+        """None that has run in this process."""
+
+
 class EngineProvider(PipelinedProvider):
-    """The provider with everything real but the GPU."""
+    """The provider on a `PretendedEngine`."""
 
     trail: ClassVar[Path]
     faults: ClassVar[Mapping[int, str]] = {}
@@ -50,24 +79,12 @@ class EngineProvider(PipelinedProvider):
     def __init__(self, **given: Any) -> None:
         super().__init__(compilers=COMPILERS, **given)
 
+    def make_engine(self, *given: Any) -> KernelEngine:
+        return PretendedEngine(type(self), *given)
+
     def _compute_baseline(self) -> Any:
-        self.baseline(self._folder)
+        self.baseline(self._engine.folder)
         return None, [], None
-
-    def _timing_template(self) -> Template:
-        return self._closing.enter_context(Template((), self._folder / "template.log"))
-
-    def _timing_stage(self, name: str, device: Any) -> Any:
-        return FormulaTiming(self.trail, self._folder / "data", self.faults, self.slow_s)
-
-    def _compile_stage(self) -> Any:
-        return HereCompile(self.kernel, self.args, self._folder)
-
-    def _give_arguments(self) -> None:
-        """Those of a pretended GPU cannot be copied."""
-
-    def _give_what_is_right(self) -> None:
-        (self._folder / "data").touch()
 
 
 def provider_in(folder: Path, **attributes: Any) -> type[EngineProvider]:

@@ -85,7 +85,7 @@ class PipelinedSearch(HelionSearch):
                     member.perfs.append(each.time_ms)
             self.population = [m for m, each in zip(finalists, found, strict=True) if each.windows]
         else:
-            provider.drop_queued()
+            provider.end_measuring()
         self._were_read = True
 
 

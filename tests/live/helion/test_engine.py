@@ -20,6 +20,7 @@ pytest.importorskip("helion")
 from support.formula_timing import code_ms
 from support.helion_engine import (
     EngineProvider,
+    PretendedEngine,
     engine_search,
     provider_in,
     read_again,
@@ -33,6 +34,7 @@ from llamea_gpu.frameworks.helion.compiling import generate, source_key
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.frameworks.helion.stages import Compiler
 from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.live.helion.engine import KernelEngine
 from llamea_gpu.live.helion.journal import Config, JournalRequest, Remembered, TuningJournal
 from llamea_gpu.spaces.recording import STATUSES
 
@@ -270,30 +272,33 @@ def test_a_full_scratch_folder_is_no_fault_of_a_configuration(
     assert len(lines_of(journal)) == 1
 
 
-def test_arguments_that_cannot_be_copied_are_left_to_helion(live: Any, tmp_path: Path) -> None:
+def test_arguments_that_cannot_be_copied_are_left_to_helion(
+    live: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[Any] = []
 
-    class Provider(provider_in(tmp_path)):  # type: ignore[misc]
-        def _give_arguments(self) -> None:
-            raise TypeError("cannot pickle a lambda")
+    def give(_: KernelEngine) -> None:
+        raise TypeError("cannot pickle a lambda")
 
+    class Provider(provider_in(tmp_path)):  # type: ignore[misc]
         def setup(self) -> None:
-            found.append((self.streams, self._why_not, self._folder.exists()))
+            found.append((self.streams, self._why_not))
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(PretendedEngine, "give_arguments", give)
     with pytest.raises(KeyboardInterrupt):
         run_on_engine(engine_search(live, near_the_start), Provider)
-    assert found == [(False, "TypeError: cannot pickle a lambda", False)]
+    assert found == [(False, "TypeError: cannot pickle a lambda")]
 
 
 def test_faults_of_the_processes_cost_themselves(
     live: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamea_gpu.live.helion.provider.TIMING_S", 1.0)
+    monkeypatch.setattr("llamea_gpu.live.helion.engine.TIMING_S", 1.0)
     killed: list[int] = []
 
     def optimizer(evaluate: Any, space: Any, rng: Any) -> None:
-        folder = evaluate.search.benchmark_provider._folder
+        folder = evaluate.search.benchmark_provider._engine.folder
         pids = sorted(int(path.name.partition("-")[2]) for path in folder.glob("compiler-*"))
         os.kill(pids[0], signal.SIGKILL)
         killed.append(pids[0])
