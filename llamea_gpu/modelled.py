@@ -32,7 +32,7 @@ from llamea_gpu.clocks import Clock, Measurement, PipelinedClock, make_clock
 from llamea_gpu.errors import TaskError
 from llamea_gpu.models.model import SpaceModel
 from llamea_gpu.models.recipe import VERSION
-from llamea_gpu.spaces.catalogue import is_cloud, load_cloud, load_spaces
+from llamea_gpu.spaces.catalogue import cloud_file, is_cloud, load_cloud, load_spaces
 from llamea_gpu.spaces.recording import STATUSES
 from llamea_gpu.spaces.space import Configuration, Value
 from llamea_gpu.tasks import CostSource, Evaluator, Task, Trace, build_tasks
@@ -445,17 +445,27 @@ def load_tasks(
 def _load_whole(spec: str, search_path: Sequence[Path], clock: str, unfit: bool) -> WholeTask:
     cloud = load_cloud(spec, search_path)
     if not unfit:
-        _refuse_unfit(spec)
+        _refuse_unfit(spec, cloud, cloud_file(spec, search_path))
     chosen = make_clock(clock) if clock else default_clock(cloud)
     return WholeTask(cloud, SpaceModel(cloud), chosen)
 
 
-def _refuse_unfit(spec: str) -> None:
+def _refuse_unfit(spec: str, cloud: Cloud, file: Path) -> None:
     """TaskError unless the model's card says that it has passed its gate."""
-    raise TaskError(
-        f"a model must have passed its gate, but that of {spec} has no card that says so: --unfit "
-        f"uses it all the same"
-    )
+    from llamea_gpu.models.card import card_of, card_path
+
+    card = card_of(cloud, file)
+    if card is None:
+        raise TaskError(
+            f"a model must have passed its gate, but that of {spec} has no card of these "
+            f"measurements: `llamea-gpu spaces model {spec} --card {card_path(file)}` makes it, "
+            f"--unfit uses the model all the same"
+        )
+    if not card.passed:
+        raise TaskError(
+            f"a model must have passed its gate, but that of {spec} has not "
+            f"({'; '.join(card.reasons)}): measure more, or use it all the same with --unfit"
+        )
 
 
 def begin(evaluator: Evaluator, places: PlacedSpace | None, start: Trace | None) -> None:

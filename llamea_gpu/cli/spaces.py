@@ -1,4 +1,4 @@
-"""``llamea-gpu spaces``: list, show, import, export, record, features."""
+"""``llamea-gpu spaces``: list, show, import, export, record, features, model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from llamea_gpu.cli import model as model_command
 from llamea_gpu.cli import record, record_helion
 from llamea_gpu.cli.clouds import cloud_summary, print_cloud
 from llamea_gpu.cli.options import AsJson, SpacesPath, one_of, output_console, search_path
@@ -43,6 +44,7 @@ app = typer.Typer(no_args_is_help=True, help="Recorded search spaces, and clouds
 record.app.command("helion")(record_helion.record_helion)
 app.add_typer(record.app, name="record")
 app.command("describe-helion")(record_helion.describe_helion)
+app.command("model")(model_command.model)
 
 
 class Format(str, Enum):
@@ -60,20 +62,20 @@ Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on
 
 @app.command("list")
 def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
-    """List the recordings that a name can select, and the clouds."""
+    """List the recordings that a name can select, and the clouds with their models' verdicts."""
     folders = search_path(spaces_path)
-    entries = [(e, "recording") for e in list_spaces(folders)]
-    entries += [(e, "cloud") for e in list_clouds(folders)]
+    entries = [(e, "recording", "") for e in list_spaces(folders)]
+    entries += [(e, "cloud", model_command.card_state(e.path)) for e in list_clouds(folders)]
     if as_json:
         rows = [
-            {"name": e.name, "kind": kind, "split": e.split, "path": str(e.path)}
-            for e, kind in entries
+            {"name": e.name, "kind": kind, "split": e.split, "model": state, "path": str(e.path)}
+            for e, kind, state in entries
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "kind", "split", "file")
-    for entry, kind in entries:
-        table.add_row(cell(entry.name), kind, entry.split or "-", cell(entry.path.name))
+    table = Table("name", "kind", "split", "model", "file")
+    for entry, kind, state in entries:
+        table.add_row(cell(entry.name), kind, entry.split or "-", state, cell(entry.path.name))
     print_table(output_console(), table)
 
 

@@ -33,6 +33,7 @@ LEAST_WORKING = 20  # rows that work, below which nothing is fitted
 _NEAR = 0.03  # added to log(t / best) before its logarithm
 _LEAST_S = 1e-3  # added to seconds before their logarithm
 _PARTS = ("status", "time", "works", "fails")
+_TREES = {"status": 60, "time": 100, "works": 40, "fails": 40}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -129,17 +130,21 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
         model.fit(features[chosen], values[chosen], sample_weight=weight)
         return Ensemble.of_trees([tree.tree_ for tree in model.estimators_])
 
-    classifier = ExtraTreesClassifier(60, max_features=0.5, max_depth=24, random_state=0)
+    classifier = ExtraTreesClassifier(
+        _TREES["status"], max_features=0.5, max_depth=24, random_state=0
+    )
     classifier.fit(features[rows], readings.status[rows])
     ensembles = {
         "status": Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_]),
-        "time": regression(works, target, readings.weight, n_estimators=100, max_features=1.0),
+        "time": regression(
+            works, target, readings.weight, n_estimators=_TREES["time"], max_features=1.0
+        ),
     }
-    small = {"n_estimators": 40, "max_features": 0.5, "min_samples_leaf": 3}
+    small = {"max_features": 0.5, "min_samples_leaf": 3}
     for name, chosen in (("works", works & known), ("fails", fails & known)):
         # Where nothing fails, no failure is predicted, and its seconds are never asked for.
         chosen = chosen if chosen.any() else works & known
-        ensembles[name] = regression(chosen, log_s, None, **small)
+        ensembles[name] = regression(chosen, log_s, None, n_estimators=_TREES[name], **small)
     ensembles["status"] = _spread(ensembles["status"], classifier.classes_)
     arrays = {
         f"{part}_{name}": array

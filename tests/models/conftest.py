@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.modelled import formula_cloud
 
+from llamea_gpu.models import recipe
 from llamea_gpu.models.model import SpaceModel
 
 
@@ -14,6 +15,15 @@ from llamea_gpu.models.model import SpaceModel
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LLAMEA_GPU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_trees(cache: None) -> Iterator[None]:
+    """A tenth of the trees, for tests that fit again and again."""
+    few = {part: max(8, trees // 10) for part, trees in recipe._TREES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "_TREES", few)
         yield
 
 
