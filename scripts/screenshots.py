@@ -27,7 +27,6 @@ WIDTH = 100
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 COMMANDS = {
     "bench": "bench growing_foresight genetic_algorithm random_search --suite quick",
-    "tune": "tune --space rope-4x32x4096x128 --with growing_foresight --top 3",
 }
 # Exported pictures would fetch a font; the reader's own monospaced one does.
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
