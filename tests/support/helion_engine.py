@@ -82,6 +82,10 @@ class EngineProvider(PipelinedProvider):
     def make_engine(self, *given: Any) -> KernelEngine:
         return PretendedEngine(type(self), *given)
 
+    def cleanup(self) -> None:
+        self.queued = self._engine._submitted
+        super().cleanup()
+
     def _compute_baseline(self) -> Any:
         self.baseline(self._engine.folder)
         return None, [], None

@@ -14,12 +14,10 @@ import contextlib
 import math
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import starmap
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -30,7 +28,7 @@ from llamea_gpu.engine.early import early_template
 from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
-from llamea_gpu.engine.scratch import memory_folder
+from llamea_gpu.engine.scratch import scratch_folder
 from llamea_gpu.engine.side_by_side import Standing
 from llamea_gpu.engine.template import ForkedTemplate, Template
 from llamea_gpu.engine.worker import Stage
@@ -96,9 +94,7 @@ class KernelEngine:
         self._paths: dict[str, str] = {}  # of compiled code, by what a configuration looks like
         self._submitted = 0
         try:
-            scratch = memory_folder(_bytes_of(arguments))
-            folder = tempfile.TemporaryDirectory(prefix="llamea-gpu-tune-", dir=scratch)
-            self.folder = Path(self._closing.enter_context(folder))
+            self.folder = self._closing.enter_context(scratch_folder(_bytes_of(arguments)))
             self._pipeline = Pipeline(
                 [],
                 [self.timing_stage()],

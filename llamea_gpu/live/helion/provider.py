@@ -166,15 +166,7 @@ class PipelinedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
         return done
 
     def read_again(self, configs: Sequence[Any], deadline: float) -> list[Standing] | None:
-        """Configurations side by side in long windows, while nothing compiles.
-
-        Args:
-            configs: those that work; the first is used to heat up.
-            deadline: of ``time.monotonic``, until which to read.
-
-        Returns:
-            One for each; None where the engine cannot.
-        """
+        """See `KernelEngine.read_again`; None also where the engine has given up."""
         self._here = None
         if self._engine is None:
             return None

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("helion")
 
-from support.formula_timing import code_ms
+from support.formula_timing import code_ms, timings
 from support.helion_engine import (
     EngineProvider,
     PretendedEngine,
@@ -106,6 +106,7 @@ def test_the_starts_compile_while_what_is_right_is_computed(live: Any, tmp_path:
     search = engine_search(live, lambda *_: None, journal, evaluations=1)
     provider = provider_in(tmp_path, baseline=staticmethod(baseline))
     run_on_engine(search, provider)
+    assert search.benchmark_provider.queued == 2  # once each
     # What nobody had room for is neither counted nor kept.
     assert len(search.evaluate.space.starts) == 2
     assert len(search.evaluate.costs) == len(lines_of(journal)[1:]) == 1
@@ -128,8 +129,12 @@ def test_what_is_killed_goes_on(live: Any, tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(owner, 0)[1]) == -signal.SIGKILL
     before = [line for line in journal.read_text().splitlines(keepends=True) if line[-1] == "\n"]
     first = timed(tmp_path)
+    left = {Path(line["path"]).parent for line in timings(tmp_path)}
+    assert left
+    assert all(folder.is_dir() for folder in left)
     search = engine_search(live, near_the_start, journal, evaluations=12)
     chosen = run_on_engine(search, provider_in(tmp_path))
+    assert not any(folder.exists() for folder in left)
     lines = lines_of(journal)
     assert journal.read_text().startswith("".join(before))
     assert len({tuple(line["c"]) for line in lines[1:]}) == len(lines) - 1 == 12
