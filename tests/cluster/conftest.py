@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +18,7 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            client_port = free.getsockname()[1]
+        client_port = _free_port()
         self._cluster = Cluster(
             initialize_head=True,
             head_node_args={
@@ -44,6 +45,14 @@ class Nodes:
 
     def shutdown(self) -> None:
         self._cluster.shutdown()
+
+
+def _free_port() -> int:
+    """Below those that the system hands out: Ray's own processes take many of these."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _has(gpu: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -238,9 +238,10 @@ def test_nothing_goes_on_without_its_driver(
     # Ray Client's, for one of the two.
     address = nodes.client_address if end == signal.SIGINT else nodes.address
     command = [sys.executable, "-c", DRIVER, address, str(pid_file)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes) as driver:
-        wait_until(pid_file.exists)
+        wait_until(lambda: pid_file.exists() or driver.poll() is not None)
+        assert driver.poll() is None, driver.communicate()
         worker = int(pid_file.read_text())
         driver.send_signal(end)
         output, _ = driver.communicate(timeout=60)
