@@ -98,7 +98,7 @@ def bench(
     _check_outputs(report, ioh)
     sources = [resolve(spec) for spec in searchers]
     for source in sources:
-        require_ready(source)
+        require_ready(source.name)
     with step("reading the recordings"):
         names = _spaces(spaces, suite, spaces_path)
         tasks = load_tasks(names, search_path(spaces_path), clock, unfit=unfit)

@@ -73,7 +73,7 @@ def run(
 ) -> None:
     """Run a searcher once on a recording and print the trace."""
     source = resolve(searcher)
-    require_ready(source)
+    require_ready(source.name)
     with step("reading the recording"):
         task = _task(space, clock, spaces_path)
     warn_if_unsafe(unsafe)

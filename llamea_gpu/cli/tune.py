@@ -24,6 +24,7 @@ from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.result import TuneSettings
+from llamea_gpu.searchers.registry import require_ready
 from llamea_gpu.spaces.catalogue import load_space
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def tune(
 
     if (script is None) == (space is None):
         raise SearcherError("tune takes a kernel script, or --space and a recording's name")
+    require_ready(searcher or "")
     settings = TuneSettings(**given, sizes=parse_sizes(size or ()))
     if shapes is not None:
         if script is None:

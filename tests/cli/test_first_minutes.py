@@ -32,6 +32,7 @@ def server() -> Iterator[FakeOpenAI]:
         (("run", "random_search", "--space", "."), "it is a folder"),
         (("run", "random_search", "--space", "train"), "is a split"),
         (("run", "llm:m", "--space", SPACE), "OPENAI_API_KEY is not set"),
+        (("tune", "--with", "llm:m", "--space", SPACE), "OPENAI_API_KEY is not set"),
         (("bench", "hybrid:llm:m+random_search", "--suite", "quick"), "OPENAI_API_KEY is not set"),
         (("bench", "random_search", "--suite", "quik"), "did you mean quick"),
         (("export", "random_search", "--to", "kernel_tunr"), "did you mean kernel-tuner"),
