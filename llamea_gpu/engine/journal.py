@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -53,8 +53,12 @@ def journal_path(output: Path) -> Path:
 
 
 @contextmanager
-def open_journal(path: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
+def open_journal(
+    path: Path, identity: Mapping[str, Any], may_differ: Collection[str] = ()
+) -> Iterator[Journal]:
     """Open or begin the journal of what ``identity`` (JSON values) describes.
+
+    ``may_differ`` are keys of it that are written and not compared.
 
     Raises:
         RecordingError: the journal is of something else, is damaged in the middle, or is in use.
@@ -68,7 +72,7 @@ def open_journal(path: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
             ) from error
         lines = _whole_lines(file)
         if lines:
-            _check_identity(path, lines[0], identity)
+            _check_identity(path, lines[0], identity, may_differ)
         else:
             _append(file, identity)
         journal = Journal(file, lines[1:])
@@ -114,10 +118,13 @@ def _whole_lines(file: FileIO) -> list[dict[str, Any]]:
     return lines
 
 
-def _check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_identity(
+    path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], may_differ: Collection[str]
+) -> None:
     # What JSON makes of it, so that tuples equal lists.
     wanted = json.loads(json.dumps(wanted))
-    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    compared = {*found, *wanted}.difference(may_differ)
+    differing = sorted(key for key in compared if found.get(key) != wanted.get(key))
     if differing:
         key = differing[0]
         raise RecordingError(

@@ -34,6 +34,7 @@ from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS, STA
 
 Config = tuple[int, ...]
 _MESSAGE = 300  # characters
+_MAY_DIFFER = ("starts", "compilers")  # a time is the same whatever a search begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class JournalRequest:
         closing = ExitStack()
         try:
             header = _header(search, space, compilers, self.shape)
-            journal = closing.enter_context(open_journal(self.path, header))
+            journal = closing.enter_context(open_journal(self.path, header, _MAY_DIFFER))
             return TuningJournal(journal, space, self, closing)
         except OSError as error:
             raise RecordingError(

@@ -208,7 +208,7 @@ def test_a_journal_remembers(parts: Any, tmp_path: Path) -> None:
     failed.close()
 
 
-@pytest.mark.parametrize("key", ["kernel", "arguments", "facts", "values", "compilers"])
+@pytest.mark.parametrize("key", ["kernel", "arguments", "facts", "values"])
 def test_a_journal_of_something_else_is_refused(parts: Any, tmp_path: Path, key: str) -> None:
     path = tmp_path / "journal.jsonl"
     kept(parts, path, {}).close()
@@ -218,6 +218,18 @@ def test_a_journal_of_something_else_is_refused(parts: Any, tmp_path: Path, key:
     with pytest.raises(RecordingError, match=rf"differs in {key} .*name another file"):
         JournalRequest(path, "mine").opened(parts[0], parts[1], 2)
     assert path.read_text() == other
+
+
+def test_a_search_may_begin_with_something_else(parts: Any, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    kept(parts, path, {}).close()
+    header, line = lines_of(path)
+    path.write_text("\n".join(map(json.dumps, [header | {"starts": [], "compilers": 7}, line])))
+    with path.open("a") as file:
+        file.write("\n")
+    journal = JournalRequest(path, "mine").opened(parts[0], parts[1], 2)
+    assert list(journal.known) == [parts[2]]
+    journal.close()
 
 
 @pytest.mark.parametrize(
