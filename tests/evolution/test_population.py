@@ -146,8 +146,7 @@ class Score(NamedTuple):
 
 def cascade_of(spaces: int, settings: EvolutionSettings) -> Cascade:
     """One that can decide, but not measure."""
-    infos = [SimpleNamespace(name=f"s{i}") for i in range(spaces)]
-    tasks = [SimpleNamespace(recording=SimpleNamespace(info=info)) for info in infos]
+    tasks = [SimpleNamespace(name=f"s{i}") for i in range(spaces)]
     return Cascade(tasks, None, None, settings)
 
 
