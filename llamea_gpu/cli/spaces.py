@@ -29,7 +29,12 @@ from llamea_gpu.spaces.catalogue import (
     load_space,
 )
 from llamea_gpu.spaces.cloud import merged
-from llamea_gpu.spaces.features import SpaceFeatures, compute_features
+from llamea_gpu.spaces.features import (
+    SpaceFeatures,
+    WholeFeatures,
+    compute_features,
+    compute_whole_features,
+)
 from llamea_gpu.spaces.formats import (
     export_cloud,
     export_recording,
@@ -228,15 +233,20 @@ def export(
 
 @app.command()
 def features(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
-    """Describe the landscape of a recording in numbers."""
-    found = compute_features(load_space(space, search_path(spaces_path)))
+    """Describe the landscape of a recording in numbers; of a cloud, what it tells of its space."""
+    folders = search_path(spaces_path)
+    found: SpaceFeatures | WholeFeatures = (
+        compute_whole_features(load_cloud(space, folders))
+        if is_cloud(space, folders)
+        else compute_features(load_space(space, folders))
+    )
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2))
         return
     _print_features(found)
 
 
-def _print_features(found: SpaceFeatures) -> None:
+def _print_features(found: SpaceFeatures | WholeFeatures) -> None:
     console = output_console()
     for key, value in asdict(found).items():
         if key in ("parameters", "interactions"):
@@ -248,7 +258,8 @@ def _print_features(found: SpaceFeatures) -> None:
         kind = "yes" if parameter.ordinal else "no"
         table.add_row(cell(parameter.name), str(parameter.cardinality), kind, share)
     print_table(console, table)
-    for first, second, explained in found.interactions:
+    interactions = found.interactions if isinstance(found, SpaceFeatures) else ()
+    for first, second, explained in interactions:
         console.print(f"interaction {cell(first)} x {cell(second)}: {explained:.1%}")
 
 

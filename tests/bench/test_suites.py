@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from support.recordings import small_recording
 
-from llamea_gpu.bench.suites import load_patterns, load_suite, suites
+from llamea_gpu.bench.suites import expand, load_patterns, load_suite, suite_spaces, suites
 from llamea_gpu.errors import BenchError, UnknownSpaceError
+from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import export_recording
 
 
@@ -80,3 +81,16 @@ def test_a_benchs_own_files_are_no_spaces(tmp_path: Path) -> None:
     for name in ("bench.json", "bench.jsonl", "bench.parquet"):
         (tmp_path / name).write_text("{}")
     assert not [entry for entry in list_spaces((tmp_path,)) if "bench" in entry.name]
+
+
+def test_no_kernel_is_on_both_sides_of_the_split_of_whole_spaces() -> None:
+    sides = [suite_spaces("whole-train"), suite_spaces("whole-validation")]
+    kernels = [{load_cloud(name).info.kernel for name in side} for side in sides]
+    assert all(kernels)
+    assert not kernels[0] & kernels[1]
+    assert {*sides[0], *sides[1]} <= set(suite_spaces("whole"))
+
+
+def test_a_pattern_for_recordings_does_not_reach_clouds() -> None:
+    assert not [name for name in expand(["*attention*"]) if name.startswith("clouds/")]
+    assert expand(["clouds/helion/rope*"]) == ("clouds/helion/rope-4x32x4096x128-h200",)
