@@ -450,20 +450,21 @@ def _load_whole(spec: str, search_path: Sequence[Path], clock: str, unfit: bool)
     return WholeTask(cloud, SpaceModel(cloud), chosen)
 
 
-def _refuse_unfit(spec: str, cloud: Cloud, search_path: Sequence[Path]) -> None:
+def _refuse_unfit(spec: str, cloud: Cloud, file: Path) -> None:
     """TaskError unless the model's card says that it has passed its gate."""
-    from llamea_gpu.models.card import card_of
+    from llamea_gpu.models.card import card_of, card_path
 
-    card = card_of(cloud, cloud_file(spec, search_path))
+    card = card_of(cloud, file)
     if card is None:
         raise TaskError(
             f"a model must have passed its gate, but that of {spec} has no card of these "
-            f"measurements: llamea-gpu spaces model {spec}, or --unfit to use it all the same"
+            f"measurements: `llamea-gpu spaces model {spec} --card {card_path(file)}` makes it, "
+            f"--unfit uses the model all the same"
         )
     if not card.passed:
         raise TaskError(
             f"a model must have passed its gate, but that of {spec} has not "
-            f"({'; '.join(card.reasons)}): --unfit uses it all the same"
+            f"({'; '.join(card.reasons)}): measure more, or use it all the same with --unfit"
         )
 
 
