@@ -273,7 +273,9 @@ class PipelinedEvaluate(ExplainingEvaluate):
             raise
 
     def _refuse_when_late(self) -> None:
-        if self.search.time_share >= 1:
+        """Where the start has taken all the time, one that works is waited for nevertheless."""
+        begun = bool(self._leaders) or all(start in self.costs for start in self._starts)
+        if begun and self.search.time_share >= 1:
             raise BudgetExhausted
 
     def _take_in(self, config: Config, result: Any) -> None:

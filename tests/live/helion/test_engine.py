@@ -112,6 +112,14 @@ def test_the_starts_compile_while_what_is_right_is_computed(live: Any, tmp_path:
     assert len(search.evaluate.costs) == len(lines_of(journal)[1:]) == 1
 
 
+def test_a_start_that_takes_all_the_time_gives_one_that_works(live: Any, tmp_path: Path) -> None:
+    search = engine_search(live, near_the_start, seconds=0.01)
+    chosen = run_on_engine(search, provider_in(tmp_path))
+    assert len(search.evaluate.costs) <= len(search.evaluate.space.starts)
+    assert math.isfinite(min(search.evaluate.costs.values()))
+    assert search.evaluate.space.place(chosen) in search.evaluate.costs
+
+
 def test_what_is_killed_goes_on(live: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     provider = provider_in(tmp_path, slow_s=0.3)
