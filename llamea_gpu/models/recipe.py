@@ -1,8 +1,7 @@
 """The recipe of every model: what is fitted to what. One recipe for all spaces.
 
-Extremely randomised trees (Geurts et al. 2006), which predicted held-out points of five Helion
-kernels better than forests and boosting did (``docs/results/whole_spaces.md``), on the features of
-:mod:`llamea_gpu.models.features`:
+Extremely randomised trees (Geurts et al. 2006), chosen by cross-validation beside forests, boosting
+(``scripts/compare_model_recipes.py``), on the features of :mod:`llamea_gpu.models.features`:
 
 - **status**: a classifier over works and all kinds of failure;
 - **time** of what works: the target is log(log(t / best) + .03), which spends the trees' splits on
