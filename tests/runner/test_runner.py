@@ -106,7 +106,7 @@ def test_settings_take_the_type_of_their_default() -> None:
     found = parse_settings("x:y", "n=7&rate=1&greedy=true&method=two_point", defaults)
     assert found == {"n": 7, "rate": 1.0, "greedy": True, "method": "two_point"}
     for query, said in (
-        ("m=1", "one of (n, rate, greedy, method), but got 'm'"),
+        ("m=1", "no setting 'm': there are n, rate, greedy, method"),
         ("n=1.5", "n must be of type int like its default 4, but got '1.5'"),
         ("greedy=2", "greedy must be of type bool"),
     ):

@@ -207,5 +207,5 @@ def test_the_space_of_a_run_holds_no_measurement() -> None:
 
 
 def test_an_unknown_search_is_refused() -> None:
-    with pytest.raises(SearcherError, match="must be one of LFBOTreeSearch, "):
+    with pytest.raises(SearcherError, match="did you mean LFBOTreeSearch"):
         resolve("helion:LFBOTree")

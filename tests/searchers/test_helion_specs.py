@@ -52,8 +52,8 @@ def test_every_search_takes_settings(name: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("helion:LFBOTree", "must be one of LFBOTreeSearch, "),
-        ("helion:", "must be one of LFBOTreeSearch, "),
+        ("helion:LFBOTree", "did you mean LFBOTreeSearch"),
+        ("helion:", "there are LFBOTreeSearch, "),
         ("helion:LFBOTreeSearch?copis=3", r"\(effort, .*copies.*\), but got 'copis'"),
         ("helion:LFBOTreeSearch?copies=2.5", "copies must be of type int, but got '2.5'"),
         ("helion:LFBOTreeSearch?copies", "copies must be of type int, but got ''"),

@@ -197,9 +197,9 @@ def test_options_and_defaults_are_the_strategys_own(strategy: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("kernel_tuner:genetic", r"must be one that Kernel Tuner .* has \(.*genetic_algorithm.*"),
-        ("kernel_tuner:", "but got ''"),
-        ("kernel_tuner:pso?pop=3", r"one of \(max_fevals, popsize, .*\), but got 'pop'"),
+        ("kernel_tuner:genetic", "Kernel Tuner .* has no strategy .*did you mean genetic_algor"),
+        ("kernel_tuner:", "no strategy '': there are .*bayes_opt"),
+        ("kernel_tuner:pso?pop=3", "no setting 'pop': did you mean popsize"),
         ("kernel_tuner:pso?popsize=x", "popsize must be of type int like its default 50"),
     ],
 )

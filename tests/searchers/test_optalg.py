@@ -238,7 +238,7 @@ def test_only_such_files_get_kernel_tuner(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "suffix", "problem"),
     [
-        (ANSWER, "?step=2", r"must be one of \(budget, patience, greed\)"),
+        (ANSWER, "?step=2", "no setting 'step': there are budget, patience, greed"),
         (ANSWER, ":Other", "classes in it: BanditDescent"),
         ("x = 1", "", "must hold one class with a __call__ method"),
         ("class :", "", "must be Python source"),

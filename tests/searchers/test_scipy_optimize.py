@@ -106,8 +106,8 @@ def test_settings_reach_scipy() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("scipy:anneal", "one of dual_annealing, differential_evolution, direct"),
-        ("scipy:direct?popsize=3", r"one of \(eps, locally_biased\), but got 'popsize'"),
+        ("scipy:anneal", "did you mean dual_annealing"),
+        ("scipy:direct?popsize=3", "no setting 'popsize': there are eps, locally_biased"),
         ("scipy:dual_annealing?visit=x", "visit must be of type float"),
     ],
 )
