@@ -50,6 +50,7 @@ ARMS = [
     "framework=helion:PatternSearch",
     "pipelined=random_search",
 ]
+YARDSTICK = "framework=helion:LFBOTreeSearch"
 MARKS_S = (5.0, 15.0, 30.0, 45.0)
 CLOCKS = {"pipelined": "pipelined", "framework": "parallel"}
 RESAMPLES = 2000
@@ -204,13 +205,14 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> str:
                 ranks[arm][mark].append(place)
     title = "mean over kernels of best so far / best known (mean rank):"
     lines += ["", title, "", overall_header()]
-    for arm in sorted(arms, key=lambda arm: float(np.mean(overall[arm][MARKS_S[-1]]))):
+    points = {arm: score(by_pair, kernels, arm) for arm in arms}
+    for arm in sorted(arms, key=lambda arm: -points[arm]):
         cells = [
             f"{np.mean(overall[arm][mark]):.3f} ({np.mean(ranks[arm][mark]):.1f})"
             for mark in MARKS_S
         ]
         cpu_s = np.mean([run["cpu_s"] for run in runs if run["arm"] == arm])
-        lines.append(f"| {arm} | {' | '.join(cells)} | {cpu_s:.1f} |")
+        lines.append(f"| {arm} | {points[arm]:.3f} | {' | '.join(cells)} | {cpu_s:.1f} |")
     return "\n".join(lines)
 
 
@@ -223,7 +225,20 @@ def header() -> str:
 def overall_header() -> str:
     """Of the table over kernels."""
     marks = " | ".join(f"{mark:g} s" for mark in MARKS_S)
-    return f"| arm | {marks} | own CPU s |\n|{'---|' * (len(MARKS_S) + 2)}"
+    return f"| arm | score | {marks} | own CPU s |\n|{'---|' * (len(MARKS_S) + 3)}"
+
+
+def score(runs: Runs, kernels: Sequence[str], arm: str) -> float:
+    """Mean over kernels of the score of docs/adr/0005, with the yardstick's runs of this folder."""
+    found = []
+    for kernel in kernels:
+        own, least = (
+            [area(run, MARKS_S[-1]) for run in runs.get((kernel, name), ())]
+            for name in (arm, YARDSTICK)
+        )
+        if own and least:
+            found.append(1 - float(np.mean(own)) / float(np.mean(least)))
+    return float(np.mean(found)) if found else math.nan
 
 
 def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:

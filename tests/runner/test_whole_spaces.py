@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.recordings import small_recording
 from support.whole import STARTS, ToyModel, ToySpace, ToyTask, toy_task
 
 from llamea_gpu import modelled
+from llamea_gpu.area import losses
 from llamea_gpu.clocks import ParallelClock, SequentialClock
 from llamea_gpu.programs import Program, make
-from llamea_gpu.runner import Runner
+from llamea_gpu.runner import Runner, yardsticks
 from llamea_gpu.runner.local import run_optimizer
+from llamea_gpu.scoring import score_space
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve, resolve_program
-from llamea_gpu.tasks import Evaluator, Trace
+from llamea_gpu.tasks import Evaluator, Trace, build_tasks
 
 ASKS = '''
 class Asks:
@@ -192,10 +196,6 @@ def test_a_malformed_question_about_the_space_ends_the_run(runner: Runner, packe
 
 
 def test_questions_about_a_space_are_refused_where_it_is_listed(runner: Runner) -> None:
-    from support.recordings import small_recording
-
-    from llamea_gpu.tasks import build_tasks
-
     packet = "struct.pack('=iq', protocol.SAMPLE, 3)"
     program = Program.unread(HOSTILE.format(packet=packet), "Hostile")
     (task,) = build_tasks([small_recording()])
@@ -237,3 +237,34 @@ def test_the_toy_space_keeps_its_own_rules() -> None:
     space = ToySpace(np.random.default_rng(0), STARTS)
     for config in space.sample(64):
         assert space.canonical(config) == config
+
+
+def test_a_yardstick_is_simulated_once_and_kept(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LLAMEA_GPU_CACHE", str(tmp_path))
+    monkeypatch.setattr(yardsticks, "SEARCHER", "random_search")
+    monkeypatch.setattr(yardsticks, "RUNS", 3)
+    task = toy_task()
+    (recorded,) = build_tasks([small_recording()])
+    found, other = yardsticks.with_yardsticks([task, recorded], runner)
+    assert other is recorded
+    assert isinstance(found, ToyTask)
+    assert found.yardstick is not None
+    assert (found.yardstick.runs, found.yardstick.clock) == (3, "parallel(15)")
+    assert 0 < found.yardstick.area < np.log(task.default_ms / task.optimum_ms)
+
+    class NoRunner(Runner):
+        def __init__(self) -> None:
+            pass
+
+    (kept,) = yardsticks.with_yardsticks([toy_task()], NoRunner())
+    assert isinstance(kept, ToyTask)
+    assert kept.yardstick is not None
+    assert kept.yardstick.curve.tolist() == found.yardstick.curve.tolist()
+    with pytest.raises(AttributeError):  # another budget needs runs of its own
+        yardsticks.with_yardsticks([toy_task(budget_s=20.0)], NoRunner())
+    trace = runner.run(resolve("random_search"), kept, 1)
+    assert score_space(kept, [trace]).p == pytest.approx(
+        1 - losses([trace], kept.axis_s, 0.5, kept.default_ms).mean() / kept.yardstick.area
+    )
