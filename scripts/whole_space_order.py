@@ -17,6 +17,7 @@ With --live, the rank correlation of the arms' means with those of live runs, ke
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -196,7 +197,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> str:
                 means[arm, mark] = float(ratios.mean())
                 overall[arm][mark].append(float(ratios.mean()))
                 cells.append(interval(ratios))
-            number = np.mean([len(r["measured"]) for r in found])
+            number = np.mean([r.get("configurations", len(r["measured"])) for r in found])
             areas = interval(np.array([area(r, MARKS_S[-1]) for r in found]))
             lines.append(f"| {arm} | {len(found)} | {' | '.join(cells)} | {areas} | {number:.0f} |")
         for mark in MARKS_S:
@@ -276,10 +277,13 @@ def against_live(modelled: Sequence[Mapping[str, Any]], live: Sequence[Mapping[s
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; none where there is no file."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The objects of a file of JSON lines, or of what it is packed into; none without one."""
+    packed = path.with_name(path.name + ".gz")
+    if packed.is_file():
+        text = gzip.decompress(packed.read_bytes()).decode()
+    else:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 if __name__ == "__main__":
