@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support.programs import answer
@@ -53,8 +52,8 @@ def runner() -> Iterator[Runner]:
 @pytest.fixture(autouse=True)
 def one_runner_for_all(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox opens in half a second. Determinism is still over sandboxes of its own."""
-    shared = SimpleNamespace(open=lambda **_: contextlib.nullcontext(runner))
-    monkeypatch.setattr(procedure, "Runner", shared)
+    opened = contextlib.nullcontext(runner)
+    monkeypatch.setattr(procedure, "open_runner", lambda *_, **__: opened)
 
 
 @pytest.fixture(scope="session")
