@@ -233,7 +233,7 @@ def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Tab
     table = Table(
         Column("place", no_wrap=True),
         Column("searcher", overflow="fold"),
-        Column("P [95 %]", no_wrap=True),
+        Column(f"{_measure(spaces.values())} [95 %]", no_wrap=True),
         Column("speed-up over default", justify="right"),
         Column("failed runs", justify="right"),
         title=f"{len(spaces)} space{'s' if len(spaces) > 1 else ''}",
@@ -248,6 +248,10 @@ def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Tab
             str(standing.failed_runs) if standing.failed_runs else "-",
         )
     return table
+
+
+def _measure(spaces: Iterable[SpaceInfo]) -> str:
+    return "score, modelled" if any(space.modelled for space in spaces) else "P"
 
 
 def _scale(spaces: Iterable[SpaceInfo]) -> str:
@@ -274,7 +278,10 @@ def _spaces_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Table:
     table = Table(
         Column("space", overflow="fold"),
         Column("best / default ms", no_wrap=True, justify="right"),
-        title="on each space: P, and the kernel's time at the end (ms, mean over runs)",
+        title=(
+            f"on each space: {_measure(spaces.values())}, and the kernel's time at the end (ms, "
+            f"mean over runs)"
+        ),
         caption="*: the budget is below ten evaluations" if lottery else None,
     )
     for standing in analysis.standings:
