@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from llamea_gpu.spaces.cloud import Cloud
 
 KERNELS_VARIABLE = "LLAMEA_GPU_KERNELS"  # folders of the user's own kernel scripts
-# Normalised configurations that a process keeps from run to run, about half a kilobyte each.
-_MOST_KEPT = 400_000
+# Normalised configurations of a kernel that a process keeps from run to run, about half a kilobyte
+# each.
+_MOST_KEPT = 100_000
 _DRAWS = 4096  # random configurations of each kind that are kept
 _bound: dict[tuple[Path, str, str], BoundKernel] = {}
 
