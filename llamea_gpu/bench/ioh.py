@@ -55,7 +55,8 @@ def problem(space: str | Recording, search_path: Sequence[Path] = ()) -> Integer
     def optimum(_instance: int, _dimension: int) -> tuple[list[int], float]:
         return best, recording.optimum_ms
 
-    made: Any = ioh.wrap_problem(
+    wrap: Any = ioh.wrap_problem  # annotated narrower than what it takes
+    made: IntegerSingleObjective = wrap(
         cost,
         name=recording.info.name,
         problem_class=ioh.ProblemClass.INTEGER,

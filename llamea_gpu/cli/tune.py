@@ -48,8 +48,8 @@ def tune(
         str | None,
         typer.Option(
             "--with",
-            help="An optimizer, FILE.py[:Class], llm:MODEL, hybrid:...; default: the recommended "
-            "one (growing_foresight in Helion, conditioned_local_search in Kernel Tuner).",
+            help="An optimizer, FILE.py[:Class], llm:MODEL, hybrid:...; default: "
+            "steady_state_genetic_algorithm in Helion, conditioned_local_search in Kernel Tuner.",
         ),
     ] = None,
     space: Annotated[str | None, typer.Option(help="Tune this recording instead.")] = None,

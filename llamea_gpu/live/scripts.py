@@ -21,8 +21,12 @@ from llamea_gpu.resources import resource_dir
 
 # Of NVIDIA, of AMD, of either under Windows.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-# What --with means when it is left out: the best of its kind on kernels that it never saw.
-RECOMMENDED = {"helion": "growing_foresight", "kernel_tuner": "conditioned_local_search"}
+# What --with means when it is left out: the best on whole spaces, live and on their models; the
+# best on listed spaces of kernels that it never saw.
+RECOMMENDED = {
+    "helion": "steady_state_genetic_algorithm",
+    "kernel_tuner": "conditioned_local_search",
+}
 FrameworkName = Literal["helion", "kernel_tuner"]
 _FUNCTIONS: dict[str, FrameworkName] = {
     "helion_kernel": "helion",

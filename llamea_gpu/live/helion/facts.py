@@ -89,7 +89,7 @@ def kernel_info(search: HelionSearch) -> RecordingInfo:
         name=str(bound.kernel.name),
         kernel=str(bound.kernel.name),
         device=_device_name(bound.env.device),
-        framework=f"Helion {importlib.metadata.version('helion')}",
+        framework=f"helion {importlib.metadata.version('helion')}",
         kernel_source=_source(bound.kernel.fn),
         arguments=_arguments(bound.kernel.fn, search.args),
     )
