@@ -19,7 +19,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -421,17 +421,25 @@ def load_tasks(
     clock: str = "",
     *,
     unfit: bool = True,
+    budget_s: float | None = None,
 ) -> tuple[AnyTask, ...]:
     """Tasks on recordings, or on clouds, by name or file; the clock is each one's own unless given.
 
-    ``unfit`` allows models that have not passed their gate.
+    ``unfit`` allows models that have not passed their gate. ``budget_s`` are the simulated seconds
+    of a run on a whole space, `BUDGET_S` unless given.
 
     Raises:
         UnknownSpaceError: nothing answers to a spec, or one comes twice.
-        TaskError: recordings and modelled spaces together, or a model that is not fit.
+        TaskError: recordings and modelled spaces together, a model that is not fit, or a budget
+            that is not positive or is for recordings, which have their own.
     """
     clouds = [spec for spec in specs if is_cloud(spec, search_path)]
     if not clouds:
+        if budget_s is not None:
+            raise TaskError(
+                f"a budget is chosen for whole spaces alone, since a recording's follows from its "
+                f"measurements, but got {budget_s:g} s for {', '.join(specs)}: leave --budget-s out"
+            )
         return build_tasks(load_spaces(specs, search_path), clock)
     if len(clouds) < len(specs) or len(set(clouds)) < len(clouds):
         raise TaskError(
@@ -439,7 +447,9 @@ def load_tasks(
             f"modelled, each named once, since their scores mean different things, but got "
             f"{', '.join(specs)}"
         )
-    return tuple(_load_whole(spec, search_path, clock, unfit) for spec in clouds)
+    loaded = (_load_whole(spec, search_path, clock, unfit) for spec in clouds)
+    chosen_s = BUDGET_S if budget_s is None else budget_s
+    return tuple(replace(task, budget_s=chosen_s) for task in loaded)
 
 
 def _load_whole(spec: str, search_path: Sequence[Path], clock: str, unfit: bool) -> WholeTask:

@@ -40,6 +40,7 @@ _OPTIONS = {
     "clock": "--clock",
     "charge_cpu": "--charge-cpu",
     "cpu_limit_s": "--cpu-limit",
+    "budget_s": "--budget-s",
 }
 
 
@@ -56,13 +57,14 @@ class BenchSettings:
     """What decides a run besides searcher, space and repeat.
 
     ``clock`` is empty where each recording has its own. ``cpu_limit_s`` is None for the defaults of
-    `llamea_gpu.runner`.
+    `llamea_gpu.runner`, ``budget_s`` where each space has its own.
     """
 
     seed: Count = 1
     clock: str = ""
     charge_cpu: bool = False
     cpu_limit_s: Positive | None = None
+    budget_s: Positive | None = None
 
     def differences(self, other: BenchSettings) -> str:
         """Where ``other`` differs, as options of the command: what stands here, and there."""

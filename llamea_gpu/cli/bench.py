@@ -29,6 +29,7 @@ from llamea_gpu.bench.suites import expand, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
     AsJson,
+    BudgetS,
     Clock,
     Cluster,
     SpacesPath,
@@ -82,6 +83,7 @@ def bench(
     ] = None,
     seed: Seed = 1,
     clock: Clock = "",
+    budget_s: BudgetS = None,
     cpu_limit: CpuLimit = None,
     charge_cpu: ChargeCpu = False,
     workers: Workers = None,
@@ -101,8 +103,8 @@ def bench(
         require_ready(source.name)
     with step("reading the recordings"):
         names = _spaces(spaces, suite, spaces_path)
-        tasks = load_tasks(names, search_path(spaces_path), clock, unfit=unfit)
-        settings = BenchSettings(seed, clock, charge_cpu, cpu_limit)
+        tasks = load_tasks(names, search_path(spaces_path), clock, unfit=unfit, budget_s=budget_s)
+        settings = BenchSettings(seed, clock, charge_cpu, cpu_limit, budget_s)
         plan = make_plan(sources, tasks, repeats, settings)
         known = load_baseline(baseline_from) if baseline or baseline_from else None
     warn_if_unsafe(unsafe)

@@ -13,6 +13,7 @@ from rich.table import Table
 from llamea_gpu.cli.options import (
     MAX_CPU_LIMIT_S,
     AsJson,
+    BudgetS,
     Clock,
     SpacesPath,
     Unsafe,
@@ -50,8 +51,10 @@ def _limits(cpu_s: float | None) -> Limits | None:
     return None if cpu_s is None else Limits(cpu_s=cpu_s)
 
 
-def _task(space: str, clock: str, spaces_path: list[Path] | None) -> AnyTask:
-    found = load_tasks([space], search_path(spaces_path), clock)
+def _task(
+    space: str, clock: str, budget_s: float | None, spaces_path: list[Path] | None
+) -> AnyTask:
+    found = load_tasks([space], search_path(spaces_path), clock, budget_s=budget_s)
     if len(found) > 1:
         raise UnknownSpaceError(
             f"a run is of one space, but {space!r} is a split of {len(found)}: name one of "
@@ -65,6 +68,7 @@ def run(
     space: Annotated[str, typer.Option(help="Recording to tune, or cloud of a whole space.")],
     seed: Seed = 1,
     clock: Clock = "",
+    budget_s: BudgetS = None,
     cpu_limit: CpuLimit = None,
     charge_cpu: ChargeCpu = False,
     spaces_path: SpacesPath = None,
@@ -75,7 +79,7 @@ def run(
     source = resolve(searcher)
     require_ready(source.name)
     with step("reading the recording"):
-        task = _task(space, clock, spaces_path)
+        task = _task(space, clock, budget_s, spaces_path)
     warn_if_unsafe(unsafe)
     with step(f"running {cell(source.name)}"), Runner.open(workers=1, unsafe=unsafe) as runner:
         trace = runner.run(source, task, seed, limits=_limits(cpu_limit), charge_cpu=charge_cpu)
@@ -150,12 +154,13 @@ def score(
     traces: Annotated[Path, typer.Argument(help="CSV with columns run,elapsed_s,cost.")],
     space: Annotated[str, typer.Option(help="Recording that was tuned.")],
     clock: Clock = "",
+    budget_s: BudgetS = None,
     spaces_path: SpacesPath = None,
     unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Score traces that anything produced; an empty or 'inf' cost is a failed configuration."""
-    task = _task(space, clock, spaces_path)
+    task = _task(space, clock, budget_s, spaces_path)
     if isinstance(task, WholeTask):
         with step("simulating the yardstick"), Runner.open(unsafe=unsafe) as runner:
             (task,) = with_yardsticks([task], runner)

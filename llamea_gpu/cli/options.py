@@ -25,6 +25,7 @@ _PLAIN_EVERY_S = 15.0
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=Enum)
 MAX_CPU_LIMIT_S = 86_400.0
+MAX_BUDGET_S = 86_400.0
 
 SpacesPath = Annotated[
     list[Path] | None,
@@ -44,6 +45,15 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Runs side by side; def
 Cluster = Annotated[
     str,
     typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: run on the nodes of a Ray cluster."),
+]
+BudgetS = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-s",
+        min=0.1,
+        max=MAX_BUDGET_S,
+        help="Simulated seconds of a run on a whole space (default: 45).",
+    ),
 ]
 Unfit = Annotated[
     bool,

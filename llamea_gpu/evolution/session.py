@@ -99,7 +99,13 @@ def build_problem(settings: EvolutionSettings) -> Problem:
         SettingsError: a space is given repeats of its own that is not trained on.
     """
     search_path = tuple(Path(folder) for folder in settings.spaces_path)
-    tasks = load_tasks(settings.spaces, search_path, settings.clock, unfit=settings.unfit)
+    tasks = load_tasks(
+        settings.spaces,
+        search_path,
+        settings.clock,
+        unfit=settings.unfit,
+        budget_s=settings.budget_s,
+    )
     names = [task.name for task in tasks]
     unknown = sorted(set(settings.repeats_by_space) - set(names))
     if unknown:

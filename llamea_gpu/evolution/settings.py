@@ -88,6 +88,12 @@ class EvolutionSettings(BaseModel):
         "", description="'sequential' or 'parallel(W)'; default: each recording's own."
     )
     unfit: bool = Field(False, description="Use models that have not passed their gate, too.")
+    budget_s: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="Simulated seconds of a run on a whole space (default: 45).",
+    )
     repeats: int = Field(10, ge=2, description="Runs on each space.")
     # More for spaces where luck decides, fewer where runs agree.
     repeats_by_space: dict[str, Annotated[int, Field(ge=2)]] = Field(default_factory=dict)

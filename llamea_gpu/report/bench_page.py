@@ -206,6 +206,10 @@ def _method(results: BenchResults) -> Section:
         ("repeats", str(plan.repeats)),
         ("seed", str(settings.seed)),
         ("clock", settings.clock or "each recording's own"),
+        (
+            "budget",
+            "each space's own" if settings.budget_s is None else f"{settings.budget_s:g} s",
+        ),
         ("own CPU seconds charged", "yes" if settings.charge_cpu else "no"),
         ("CPU limit of a run", limit),
     )
