@@ -127,7 +127,7 @@ def record_all(options: argparse.Namespace, end: float) -> None:
             continue
         command = [sys.executable, "-m", "llamea_gpu", "spaces", "record", "helion", kernel]
         command += ["--shape", shape, "--auto", str(options.points), "-o", str(output)]
-        command += ["--max-seconds", f"{seconds:.0f}", "--partial"]
+        command += ["--seconds", f"{seconds:.0f}", "--partial"]
         _log(options.out, f"{kernel}: {_run(command, min(seconds + 60, _left_s(end)))[1]}")
 
 

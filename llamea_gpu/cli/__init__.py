@@ -37,7 +37,7 @@ EXAMPLES = {
     "run": ("run growing_foresight --space matmul-2048 --seed 1",),
     "score": ("score traces.csv --space matmul-2048",),
     "tune": (
-        "tune helion/matmul --with growing_foresight --seconds 60",
+        "tune helion/matmul --seconds 60",
         "tune --space rope-4x32x4096x128 --with conditioned_local_search",
     ),
     "bench": (

@@ -60,7 +60,10 @@ def bench(
         typer.Option("--spaces", help="Name, pattern, split or file of recordings; repeatable."),
     ] = None,
     suite: Annotated[
-        str, typer.Option(help="A split, or quick, small, other-sizes or hub, instead of --spaces.")
+        str,
+        typer.Option(
+            help="A split, or quick, small, other-sizes, hub or whole, instead of --spaces."
+        ),
     ] = "",
     repeats: Annotated[
         int, typer.Option(min=1, max=10_000, help="Runs of each searcher on a space.")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @options_of(
     EvolutionSettings,
-    leave=("model", "further_models", "operators", "repeats_by_space"),
+    leave=("model", "further_models", "operators", "repeats_by_space", "replay_strict"),
     names={"spaces": "--space", "inspirations": "--inspire", "seed_programs": "--seed-program"},
 )
 def evolve(

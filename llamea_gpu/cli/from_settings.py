@@ -7,10 +7,13 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic.fields import FieldInfo
+
+# Short: Typer's own leave too little of 80 columns to names and help.
+_METAVARS = {int: "<int>", float: "<float>"}
 
 
 def options_of(
@@ -58,8 +61,10 @@ def _option(name: str, field: FieldInfo, flag: str) -> inspect.Parameter:
     )
     default = field.get_default(call_default_factory=True)
     shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     notes = (
         field.description,
+        f"One of {', '.join(choices)}." if choices else "",
         "Repeatable." if repeated else "",
         f"Default: {shown}." if shown not in (None, "", False) else "",
     )
@@ -71,6 +76,7 @@ def _option(name: str, field: FieldInfo, flag: str) -> inspect.Parameter:
         help=" ".join(filter(None, notes)),
         min=least,
         max=most,
+        metavar="<choice>" if choices else _METAVARS.get(kind),
     )
     return inspect.Parameter(
         name,

@@ -55,8 +55,8 @@ def model(
 ) -> None:
     """Fit a model to a cloud and judge it by its gate.
 
-    Figures are of points that the fit has not seen. With --confirm or --order, a card that is
-    there already is completed; else all is fitted anew.
+    Figures are of points that the fit has not seen. With --confirm or --order, a
+    card that is there already is completed; else all is fitted anew.
     """
     folders = search_path(spaces_path)
     file = cloud_file(cloud, folders)

@@ -28,7 +28,6 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the sample and of the order o
 MaxSeconds = Annotated[
     float | None,
     typer.Option(
-        "--max-seconds",
         "--seconds",
         min=1,
         help="End in order after this time; the same command continues.",
@@ -37,7 +36,8 @@ MaxSeconds = Annotated[
 Sizes = Annotated[
     list[str] | None,
     typer.Option(
-        "--size", help="NAME=VALUE, of the problem, for tune_kernel_arguments(); repeatable."
+        "--size",
+        help="NAME=VALUE, of the problem: an argument of the script's function; repeatable.",
     ),
 ]
 Whole = Annotated[
@@ -97,9 +97,10 @@ def kernel_tuner(
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
 
-    With --whole it is a cloud of a space that is too large to list.
-    SCRIPT defines tune_kernel_arguments(), which returns the keyword arguments of tune_kernel; it
-    is executed. Interrupted or killed, the same command continues where it was.
+    With --whole it is a cloud of a space that is too large to list. SCRIPT
+    defines tune_kernel_arguments(), which returns the keyword arguments of
+    tune_kernel; it is executed. Interrupted or killed, the same command
+    continues where it was.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
     from llamea_gpu.recording.kernel_tuner.record import record_kernel

@@ -75,7 +75,7 @@ def record_helion(
     seed: Seed = 0,
     max_seconds: MaxSeconds = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="With --max-seconds: write what is measured by then.")
+        bool, typer.Option("--partial", help="With --seconds: write what is measured by then.")
     ] = False,
     name: Name = None,
     cluster: Cluster = "",
@@ -83,9 +83,10 @@ def record_helion(
 ) -> None:
     """Record a Helion kernel: every point of a grid over its configuration's slots.
 
-    With --whole it is a cloud of the whole space instead: measurements by a mixture of searchers,
-    steps from the best, crosses and random configurations. SCRIPT is executed. Interrupted or
-    killed, the same command continues where it was.
+    With --whole it is a cloud of the whole space instead: measurements by a
+    mixture of searchers, steps from the best, crosses and random
+    configurations. SCRIPT is executed. Interrupted or killed, the same command
+    continues where it was.
     """
     limits = {"compile_timeout_s": compile_timeout, "timing_timeout_s": timing_timeout}
     chosen: dict[str, Any] = {
@@ -176,8 +177,9 @@ def describe_helion(
 ) -> None:
     """Show a Helion kernel's configuration space on a GPU, and which configurations fit there.
 
-    Needs no GPU. SCRIPT is executed. What is compiled is the default configuration, Helion's seeds
-    and random ones: registers, shared memory, and whether a block can be launched.
+    Needs no GPU. SCRIPT is executed. What is compiled is the default
+    configuration, Helion's seeds and random ones: registers, shared memory, and
+    whether a block can be launched.
     """
     from llamea_gpu.frameworks.helion.kernel_script import find_script
     from llamea_gpu.recording.helion.static_filter import describe_kernel, static_reports

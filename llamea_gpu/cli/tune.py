@@ -48,8 +48,7 @@ def tune(
         str | None,
         typer.Option(
             "--with",
-            help="An optimizer, FILE.py[:Class], llm:MODEL, hybrid:...; default: "
-            "steady_state_genetic_algorithm in Helion, conditioned_local_search in Kernel Tuner.",
+            help="An optimizer, FILE.py[:Class], llm:MODEL, hybrid:...; default: as said above.",
         ),
     ] = None,
     space: Annotated[str | None, typer.Option(help="Tune this recording instead.")] = None,
@@ -67,8 +66,12 @@ def tune(
 ) -> None:
     """Tune a live kernel, or a recording, and print the best configuration as code.
 
-    SCRIPT is executed, and so is an optimizer's source: on a live kernel in this process, on a
-    recording in the sandbox. What a model answers to llm: is parsed, never executed.
+    Without --with, by steady_state_genetic_algorithm in Helion and by
+    conditioned_local_search in Kernel Tuner.
+
+    SCRIPT is executed, and so is an optimizer's source: on a live kernel in this
+    process, on a recording in the sandbox. What a model answers to llm: is
+    parsed, never executed.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
     from llamea_gpu.live import framework_of, tune_recording, tune_script

@@ -85,7 +85,8 @@ class EvolutionSettings(BaseModel):
     spaces: tuple[str, ...] = Field(("train",), description="Training space or split.")
     spaces_path: tuple[str, ...] = Field((), description="Folder with further recordings.")
     clock: str = Field(
-        "", description="'sequential' or 'parallel(W)'; default: each recording's own."
+        "",
+        description="'sequential', 'parallel(W)' or 'pipelined(W)'; default: each recording's own.",
     )
     unfit: bool = Field(False, description="Use models that have not passed their gate, too.")
     budget_s: float | None = Field(

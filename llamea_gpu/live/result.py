@@ -52,7 +52,8 @@ class TuneSettings:
     backend: str | None = Field(None, description="Kernel Tuner: instead of the script's lang.")
     iterations: int = Field(7, description="Kernel Tuner: timed runs of a configuration.")
     clock: str = Field(
-        "", description="'sequential' or 'parallel(W)'; default: the recording's own."
+        "",
+        description="'sequential', 'parallel(W)' or 'pipelined(W)'; default: the recording's own.",
     )
     cpu_s: float | None = Field(
         None, ge=0.1, le=86_400, description="Recording: CPU seconds of the searcher."

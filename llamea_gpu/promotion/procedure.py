@@ -65,7 +65,7 @@ class PromotionSettings:
         400, ge=0, description="Most runs that tuning the constants may take; 0: none."
     )
     into: Path | None = Field(
-        None, description="Folder to write to; default: generated_optimizers."
+        None, description="Folder to write to; default: that of the shipped ones."
     )
     spaces: tuple[str, ...] = Field((), description="Training recordings instead of the run's.")
     validation: tuple[str, ...] = Field(

@@ -6,13 +6,16 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from support.command_line import llamea
 from support.fake_openai import FakeOpenAI, error
+from typer.testing import CliRunner
 
 from llamea_gpu.archive import FILE_NAME
-from llamea_gpu.cli import EXAMPLES, _load
+from llamea_gpu.cli import EXAMPLES, _load, app
 from llamea_gpu.cli import bench as bench_command
 
 SPACE = "softmax-4096x4096"
@@ -150,9 +153,28 @@ def test_the_examples_of_a_commands_help_are_of_that_command(name: str) -> None:
         command.make_context(name, arguments)  # parses, and does not run
 
 
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name in getattr(command, "list_commands", lambda _: ())(None):
+        yield from _commands(command.get_command(None, name), (*path, name))
+
+
+def test_every_help_is_whole_in_a_terminal_of_80_columns() -> None:
+    cut, ragged = [], []
+    for path, command in _commands(typer.main.get_command(app)):
+        shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"})
+        assert shown.exit_code == 0
+        cut += [(path, line) for line in shown.output.splitlines() if "…" in line]
+        # Typer keeps the line ends of all paragraphs but the first.
+        further = (command.help or "").partition("\n\n")[2]
+        ragged += [(path, line) for line in further.splitlines() if len(line) > 78]
+    assert cut == []
+    assert ragged == []
+
+
 def test_tune_has_a_searcher_of_its_own_for_each_framework() -> None:
     for space, named in (
-        (SPACE, "growing_foresight"),
+        (SPACE, "steady_state_genetic_algorithm"),
         ("matmul-2048x2048x1024", "conditioned_local_search"),
     ):
         done = llamea("tune", "--space", space, "--evaluations", 3, "--json")

@@ -81,7 +81,7 @@ def test_help_tells_descriptions_defaults_and_bounds() -> None:
         "How hot. Default: 180.",
         "50<=x<=250",
         "x>=1",
-        "bake|grill",
+        "One of bake, grill.",
         "What is in it. Repeatable. Default: pie, bread.",
         "--no-light",
         "--dish ",

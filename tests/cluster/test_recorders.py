@@ -50,7 +50,7 @@ def test_kernel_tuner_is_recorded_and_a_recording_goes_on(nodes: Any, tmp_path: 
     output = tmp_path / "dot.parquet"
     command = ("spaces", "record", "kernel-tuner", script, "-o", output, "--iterations", 3)
     command += ("--cluster", nodes.address)
-    begun = llamea(*command, "--max-seconds", 1)
+    begun = llamea(*command, "--seconds", 1)
     assert "of 6 configurations measured, kept in" in begun.stdout
     llamea(*command, "--gpu", "H200")
     recording, _ = import_recording(output)
