@@ -120,7 +120,7 @@ def picture_run(folder: Path) -> None:
             raise SystemExit(f"{folder} has no candidate that was scored")
         tab.evaluate("number => { location.hash = `candidate=${number}`; }", best[1])
         tab.locator("#details").get_by_role("tab", name="Convergence").click()
-        tab.wait_for_selector("#details .plot.js-plotly-plot:visible")
+        tab.wait_for_selector("#details .js-plotly-plot:visible")
         tab.evaluate("scrollTo(0, 0)")
         tab.screenshot(path=IMAGES / "report-run.png")
 
