@@ -180,23 +180,22 @@ def _feedback_table(feedback: Feedback) -> Table:
 
 @app.command("compare")
 def compare_(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, such as a run and its control.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, such as one of each strategy.")],
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs, such as a run and its control, at the same number of answers."""
+    """Compare runs, such as one of each strategy, at the same number of answers."""
     found = []
     for run in runs:
         with closing(Archive.open(run, read_only=True)) as archive:
             settings = recorded_settings(archive.facts.get("settings", ""))
-            kind = "best-of-n" if settings.independent else "evolution"
             problem = archive.facts.get("problem", "")
-            found.append(RunResult(str(run), kind, problem, Population.read(archive)))
+            found.append(RunResult(str(run), settings.strategy, problem, Population.read(archive)))
     rows = compare(found)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
         return
     console = output_console()
-    table = Table("run", "kind", "answers", "tokens", "failed", "at", "best", "P ± s.e.")
+    table = Table("run", "strategy", "answers", "tokens", "failed", "at", "best", "P ± s.e.")
     for row in rows:
         table.add_row(*_effort_cells(row))
     print_table(console, table)
@@ -210,7 +209,7 @@ def compare_(
 def _effort_cells(row: Effort) -> tuple[str, ...]:
     return (
         cell(row.run),
-        row.kind,
+        row.strategy,
         str(row.answers),
         f"{row.tokens:,}",
         str(row.failed),

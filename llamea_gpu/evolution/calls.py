@@ -120,7 +120,8 @@ class Caller:
         context = PromptContext(
             spaces=self._facts,
             parents=parent_views(plan),
-            previous_ideas=() if self._settings.independent else population.ideas(),
+            previous_ideas=population.ideas() if self._settings.strategy == "evolution" else (),
+            tried=population.tried() if operator == "sequential" else (),
             problem=refused.message if refused else None,
             failed_answer=_shown(refused) if refused else None,
             cpu_limit_s=self._settings.cpu_limit_s,

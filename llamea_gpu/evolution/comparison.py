@@ -1,4 +1,4 @@
-"""Runs side by side, such as a run and its best-of-n control, at the same number of answers.
+"""Runs side by side, such as one of each strategy, at the same number of answers.
 
 Scores are those of training, and the best of many is chosen for its luck too: `bench` compares
 winners fairly.
@@ -16,10 +16,10 @@ from llamea_gpu.evolution.population import Population
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run to compare: its name, ``"evolution"`` or ``"best-of-n"``, problem and candidates."""
+    """A run to compare: its name, strategy, problem and candidates."""
 
     run: str
-    kind: str
+    strategy: str
     problem: str
     population: Population
 
@@ -32,7 +32,7 @@ class Effort:
     """
 
     run: str
-    kind: str
+    strategy: str
     answers: int
     tokens: int
     failed: int
@@ -64,7 +64,7 @@ def _effort(result: RunResult, answers: int, common: int) -> Effort:
     best = Population(tuple(early)).best()
     return Effort(
         run=result.run,
-        kind=result.kind,
+        strategy=result.strategy,
         answers=answers,
         tokens=sum(c.tokens for c in written),
         failed=sum(c.status == FAILED for c in written),

@@ -277,7 +277,7 @@ class Evolution:
         except AnswerError as error:
             return Refused(error.kind, str(error), text)
         twin = population.digests().get(program.digest)
-        if twin is not None and not self._settings.independent:
+        if twin is not None and self._settings.strategy != "independent":
             return Refused(
                 "duplicate",
                 f"The program does the same as an earlier one ({twin.identifier}); "

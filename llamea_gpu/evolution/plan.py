@@ -39,11 +39,16 @@ class Plan:
 def plan_slot(slot: int, population: Population, settings: EvolutionSettings) -> Plan:
     """Choose operator, parents and model of ``slot`` from what was settled before it."""
     generation = slot // settings.offspring
+    # Turn and turn about: each model shows what it can.
+    in_turn = settings.models[slot % len(settings.models)]
+    if settings.strategy == "sequential" and population.tried():
+        best = population.best_beside_seeds()
+        return Plan(slot, generation, "sequential", (best,) if best else (), in_turn)
     pool = breeding_pool(population, settings)
     rng = np.random.default_rng([settings.seed, slot])
-    if settings.independent or not pool.elite or _starts_afresh(slot, population, settings):
-        # Turn and turn about: each model shows what it can.
-        return Plan(slot, generation, "new", (), settings.models[slot % len(settings.models)])
+    breeds = settings.strategy == "evolution" and pool.elite
+    if not breeds or _starts_afresh(slot, population, settings):
+        return Plan(slot, generation, "new", (), in_turn)
     operator = _draw_operator(population, pool, settings, rng)
     parents = _draw_parents(operator, pool, settings, rng)
     if operator == "crossover" and len(parents) < 2:  # nobody to cross with

@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.candidate import PARTIAL, Candidate
+from llamea_gpu.prompting import Tried
 
 PREVIOUS_IDEAS = 12  # ideas of earlier candidates that a prompt lists
 
@@ -87,6 +88,24 @@ class Population:
                         best[space] = (candidate.operator, p)
         return best
 
+    def best_beside_seeds(self) -> Candidate | None:
+        """The best scored candidate but for the seed programs."""
+        return next((c for c in self.scored() if c.is_written or c.inspiration), None)
+
+    def tried(self) -> tuple[Tried, ...]:
+        """Every program with what came of it: the scored by `rank`, stopped ones, failures.
+
+        Those without a score stand latest first. Seed programs are among the scored, but by
+        themselves they are no list: it is empty until there is an answer or an inspiration.
+        """
+        told = [c for c in self.candidates if not c.is_lost]
+        if not any(c.is_written or c.inspiration for c in told):
+            return ()
+        stopped = [c for c in told if c.p is None and c.status == PARTIAL]
+        failed = [c for c in told if c.p is None and c.status != PARTIAL]
+        ordered = (*self.scored(), *reversed(stopped), *reversed(failed))
+        return tuple(_tried(candidate) for candidate in ordered)
+
     def ideas(self) -> tuple[str, ...]:
         """Ideas of the latest written candidates with what they scored, for ``explore``."""
         written = [c for c in self.written().candidates if c.program is not None]
@@ -101,6 +120,20 @@ def rank(candidate: Candidate) -> tuple[float, int, int]:
     """
     lines = len(candidate.program.source.splitlines()) if candidate.program else 0
     return (-round(candidate.p or 0.0, 2), lines, candidate.slot)
+
+
+def _tried(candidate: Candidate) -> Tried:
+    stopped = candidate.status == PARTIAL
+    scored = candidate.p is not None
+    return Tried(
+        identifier=candidate.identifier,
+        idea=candidate.program.idea if candidate.program else "",
+        outcome="scored" if scored else "stopped" if stopped else "failed",
+        kind=candidate.kind,
+        p=candidate.p,
+        standard_error=candidate.standard_error,
+        space_p=candidate.space_p() if scored or stopped else {},
+    )
 
 
 def _idea_line(candidate: Candidate) -> str:

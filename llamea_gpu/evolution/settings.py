@@ -19,7 +19,7 @@ from llamea_gpu.llm import parse_price
 from llamea_gpu.prompting import OPERATORS
 
 # Weights after the first generation. `new` stays at zero: fresh blood comes from `explore`, which
-# sees what was tried already. `repair` is never drawn: it answers failures.
+# sees what was tried already. Never drawn: `repair` answers failures, `sequential` is a strategy's.
 DEFAULT_OPERATORS = {
     "refine": 4.0,
     "explore": 2.0,
@@ -27,6 +27,11 @@ DEFAULT_OPERATORS = {
     "simplify": 1.0,
     "diff-edit": 2.0,
 }
+
+# Ways of asking (docs/evolution.md).
+Strategy = Literal["evolution", "independent", "sequential"]
+# Before there were strategies, a run was evolution or its control; recorded runs say so.
+_STRATEGY_OF_CONTROL = {"none": "evolution", "best-of-n": "independent"}
 
 # What a continuation may change, because no score or prompt depends on it.
 CHANGEABLE = frozenset(
@@ -52,7 +57,16 @@ class EvolutionSettings(BaseModel):
     seed: int = Field(1, ge=0, description="Seed of every choice.")
     candidates: int = Field(48, ge=1, description="Programs to ask for.")
     parents: int = Field(4, ge=1, description="The elite that breeds (mu).")
-    offspring: int = Field(8, ge=1, description="One generation, and slots in flight (lambda).")
+    strategy: Strategy = Field(
+        "evolution",
+        description="What a question shows: parents (evolution), nothing of other answers "
+        "(independent), or one list of all results and the best program (sequential).",
+    )
+    offspring: int = Field(
+        8,
+        ge=1,
+        description="One generation, and slots in flight (lambda); sequential: 1 unless given.",
+    )
     operators: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=lambda: dict(DEFAULT_OPERATORS)
     )
@@ -64,9 +78,6 @@ class EvolutionSettings(BaseModel):
         "front", description="front: and whoever leads on some space."
     )
     max_repairs: int = Field(2, ge=0, le=10, description="Of a program that fails.")
-    control: Literal["none", "best-of-n"] = Field(
-        "none", description="best-of-n: the same budget without evolution."
-    )
     seed_programs: tuple[str, ...] = Field(
         (
             "random_search",
@@ -151,6 +162,25 @@ class EvolutionSettings(BaseModel):
     max_answers: int | None = Field(None, gt=0, description="Most answers, repairs included.")
     max_wall_s: float | None = Field(None, gt=0, description="Most seconds to run.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _strategy_decides(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        fields = dict(fields)
+        if "control" in fields:
+            control = fields.pop("control")
+            meant = _STRATEGY_OF_CONTROL.get(control) if isinstance(control, str) else None
+            if meant is None or fields.setdefault("strategy", meant) != meant:
+                raise ValueError(
+                    f"control is the former name of strategy, 'none' for evolution and "
+                    f"'best-of-n' for independent, but got control {control!r} with strategy "
+                    f"{fields.get('strategy')!r}: give strategy alone"
+                )
+        if fields.get("strategy") == "sequential":
+            fields.setdefault("offspring", 1)
+        return fields
+
     @field_validator("api_key_env")
     @classmethod
     def _names_a_variable(cls, name: str) -> str:
@@ -172,7 +202,7 @@ class EvolutionSettings(BaseModel):
     @field_validator("operators")
     @classmethod
     def _known_operators(cls, weights: dict[str, float]) -> dict[str, float]:
-        drawn = [name for name in OPERATORS if name != "repair"]
+        drawn = [name for name in OPERATORS if name not in ("repair", "sequential")]
         unknown = sorted(set(weights) - set(drawn))
         if unknown:
             raise ValueError(f"operators must be among {drawn}, got {unknown}")
@@ -198,11 +228,6 @@ class EvolutionSettings(BaseModel):
     def models(self) -> tuple[str, ...]:
         """Every model that may be asked."""
         return (self.model, *self.further_models)
-
-    @property
-    def independent(self) -> bool:
-        """Whether no answer may depend on another candidate's: the best-of-n control."""
-        return self.control == "best-of-n"
 
 
 def read_file(file: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from llamea_gpu.prompting.context import (
     SpaceFacts,
     SpaceResult,
     Stage,
+    Tried,
 )
 from llamea_gpu.prompting.render import render
 
@@ -33,6 +34,7 @@ __all__ = [
     "SpaceFacts",
     "SpaceResult",
     "Stage",
+    "Tried",
     "parse_answer",
     "render",
 ]

@@ -9,13 +9,16 @@ Not here: which parents or spaces are shown, and how a score, a feature or a mec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from llamea_gpu.spaces.features import SpaceFeatures, WholeFeatures
 
-Operator = Literal["new", "refine", "explore", "crossover", "simplify", "diff-edit", "repair"]
+Operator = Literal[
+    "new", "refine", "explore", "crossover", "simplify", "diff-edit", "repair", "sequential"
+]
 Stage = Literal["smoke", "partial", "full"]
 
 OPERATORS: tuple[Operator, ...] = (
@@ -26,6 +29,7 @@ OPERATORS: tuple[Operator, ...] = (
     "simplify",
     "diff-edit",
     "repair",
+    "sequential",
 )
 
 
@@ -117,6 +121,28 @@ class ParentView:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A candidate as one line of a list.
+
+    Attributes:
+        identifier: its name.
+        idea: in one sentence; empty where no program was found in the answer.
+        outcome: all spaces were run, it was stopped early, or it failed.
+        kind: how it failed; empty for others.
+        p: mean score over all spaces, and ``standard_error`` its error; None unless scored.
+        space_p: score by space, of those it was run on.
+    """
+
+    identifier: str
+    idea: str
+    outcome: Literal["scored", "stopped", "failed"]
+    kind: str = ""
+    p: float | None = None
+    standard_error: float | None = None
+    space_p: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PromptContext:
     """Everything a prompt is rendered from.
 
@@ -124,6 +150,7 @@ class PromptContext:
         spaces: facts of the training spaces, the ones to be shown in detail first.
         parents: none for "new"; what is to be changed, combined or departed from for the others.
         previous_ideas: one-line ideas of earlier candidates, to steer away from.
+        tried: all candidates so far, the best first ("sequential" only).
         problem: what was wrong with ``failed_answer`` ("repair" only).
         failed_answer: the answer, or the program, that is to be repaired.
         cpu_limit_s: CPU seconds after which a run is stopped.
@@ -134,12 +161,18 @@ class PromptContext:
     spaces: tuple[SpaceFacts, ...] = ()
     parents: tuple[ParentView, ...] = ()
     previous_ideas: tuple[str, ...] = ()
+    tried: tuple[Tried, ...] = ()
     problem: str | None = None
     failed_answer: str | None = None
     cpu_limit_s: float = 10.0
     guidance: str = ""
     sibling: int = 1
     siblings: int = 1
+
+    @property
+    def tried_spaces(self) -> tuple[str, ...]:
+        """The spaces that ``tried`` has scores on."""
+        return tuple(dict.fromkeys(space for tried in self.tried for space in tried.space_p))
 
     @property
     def budget_s(self) -> float:

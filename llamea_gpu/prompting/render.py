@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Spaces described in full and parameters listed for each; the others get one line.
 DETAILED_SPACES = 4
 LISTED_PARAMETERS = 12
+LISTED_PROGRAMS = 40  # of all that were tried; what is left out is said
 _PARENTS: dict[Operator, tuple[int, float]] = {
     "new": (0, 0),
     "refine": (1, 1),
@@ -32,6 +33,7 @@ _PARENTS: dict[Operator, tuple[int, float]] = {
     "simplify": (1, 1),
     "diff-edit": (1, 1),
     "repair": (0, math.inf),
+    "sequential": (0, 1),
 }
 
 
@@ -51,6 +53,7 @@ def render(operator: Operator, context: PromptContext) -> tuple[str, str]:
         "context": context,
         "detailed": DETAILED_SPACES,
         "listed": LISTED_PARAMETERS,
+        "listed_programs": LISTED_PROGRAMS,
         "modules": ALLOWED_MODULES,
         "packages": ALLOWED_PACKAGES,
         "cpu_limit_s": context.cpu_limit_s,

@@ -15,7 +15,16 @@ from typing import Any, ClassVar
 
 Figure = dict[str, Any]
 
-OPERATORS = ("new", "refine", "explore", "crossover", "simplify", "diff-edit", "repair")
+OPERATORS = (
+    "new",
+    "refine",
+    "explore",
+    "crossover",
+    "simplify",
+    "diff-edit",
+    "repair",
+    "sequential",
+)
 
 # Dashes and symbols repeat at another pace than the eight colours: no series is told by hue alone.
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")

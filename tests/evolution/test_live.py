@@ -75,7 +75,7 @@ def test_flags_of_the_search_reach_the_run(spaces_folder: Path, tmp_path: Path) 
     (tmp_path / "mine.py").write_text(climber_program(3))
     command = ["evolve", "-o", "run", "--plain"]
     command += ["--route", "batch", "--space", "small0", "--spaces-path", str(spaces_folder)]
-    command += ["--model", "one", "--model", "two", "--control", "best-of-n", "--seed", "3"]
+    command += ["--model", "one", "--model", "two", "--strategy", "independent", "--seed", "3"]
     command += ["--inspire", "mine.py", "--inspire", "simulated_annealing", "--max-wall-s", "0.2"]
     command += ["--set", "repeats=2"]
     command += ["--set", 'seed_programs=["random_search"]']
@@ -86,7 +86,7 @@ def test_flags_of_the_search_reach_the_run(spaces_folder: Path, tmp_path: Path) 
         first = [d["operator"] for d in archive.candidates().values()]
         models = {call.request.model for call in archive.calls()}
     assert settings.models == ("one", "two")
-    assert settings.independent
+    assert settings.strategy == "independent"
     assert models <= {"one", "two"}
     assert settings.inspirations == (str(tmp_path / "mine.py"), "simulated_annealing")
     assert first == ["simulated_annealing", "mine.py", "random_search"]

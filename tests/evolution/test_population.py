@@ -98,8 +98,8 @@ def test_crossover_without_a_mate_refines() -> None:
     assert (plan.operator, len(plan.parents)) == ("refine", 1)
 
 
-def test_the_control_never_has_parents() -> None:
-    settings = SETTINGS.model_copy(update={"control": "best-of-n"})
+def test_independent_asking_never_has_parents() -> None:
+    settings = SETTINGS.model_copy(update={"strategy": "independent"})
     population = Population(tuple(candidate(i, 0.1 * i) for i in range(4)))
     assert all(plan_slot(slot, population, settings).operator == "new" for slot in range(4, 50))
 
@@ -131,8 +131,8 @@ def test_later_generations_ask_every_model_too() -> None:
     assert set(Counter(plan.model for plan in plans)) == {"m", "m2"}
 
 
-def test_the_control_asks_models_in_turn() -> None:
-    update = {"control": "best-of-n", "further_models": ("m2",)}
+def test_independent_asking_asks_models_in_turn() -> None:
+    update = {"strategy": "independent", "further_models": ("m2",)}
     settings = SETTINGS.model_copy(update=update)
     population = Population(tuple(candidate(i, 0.1 * i) for i in range(9)))
     models = [plan_slot(slot, population, settings).model for slot in range(9, 15)]

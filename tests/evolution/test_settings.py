@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.settings import continued, read_file, recorded_settings, validated
+from llamea_gpu.resources import resource_dir
 
 
 def test_file_and_defaults(tmp_path: Path) -> None:
@@ -24,6 +26,8 @@ def test_file_and_defaults(tmp_path: Path) -> None:
         ({"model": "m", "operators": {"refine": 0.0}}, "weight above 0"),
         ({"model": "m", "operators": {"mutate": 1.0}}, "mutate"),
         ({"model": "m", "operators": {"repair": 1.0}}, "repair"),
+        ({"model": "m", "operators": {"sequential": 1.0}}, "sequential"),
+        ({"model": "m", "strategy": "parallel"}, "strategy"),
         ({"route": "replay"}, "replay"),
         ({"route": "openai"}, "model"),
         ({"model": "m", "repeats": "many"}, "many"),
@@ -55,6 +59,43 @@ def test_a_continued_run_may_change_budgets_but_not_what_results_depend_on() -> 
     assert continued(recorded, {"candidates": 99, "workers": 1}).candidates == 99
     with pytest.raises(SettingsError, match="repeats"):
         continued(recorded, {"repeats": 3})
+
+
+@pytest.mark.parametrize(
+    ("control", "strategy"), [("none", "evolution"), ("best-of-n", "independent")]
+)
+def test_a_run_recorded_before_there_were_strategies_is_read(control: str, strategy: str) -> None:
+    now = validated({"model": "m"}).model_dump(mode="json")
+    del now["strategy"]
+    before = json.dumps({**now, "control": control})
+    assert recorded_settings(before).strategy == strategy
+    assert continued(before, {"candidates": 99, "control": control}).strategy == strategy
+    with pytest.raises(SettingsError, match="give strategy alone"):
+        continued(before, {"control": "none" if control == "best-of-n" else "best-of-n"})
+
+
+@pytest.mark.parametrize("control", ["best of n", 7, None, ["none"]])
+def test_an_unknown_control_is_refused(control: object) -> None:
+    with pytest.raises(SettingsError, match="give strategy alone"):
+        validated({"model": "m", "control": control})
+
+
+def test_a_sequential_run_asks_one_after_another_unless_told() -> None:
+    assert validated({"model": "m", "strategy": "sequential"}).offspring == 1
+    told = validated({"model": "m", "strategy": "sequential", "offspring": 3})
+    assert told.offspring == recorded_settings(told.model_dump_json()).offspring == 3
+    with pytest.raises(SettingsError, match="strategy"):
+        continued(told.model_dump_json(), {"strategy": "evolution"})
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(resource_dir("generated_optimizers").glob("runs/*/evolve.toml")),
+    ids=lambda file: file.parent.name,
+)
+def test_the_settings_of_every_shipped_run_are_read(file: Path) -> None:
+    expected = "independent" if "best-of-n" in file.parent.name else "evolution"
+    assert validated(read_file(file)).strategy == expected
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"model": 7}', "[" * 100_000])

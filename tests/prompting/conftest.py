@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from llamea_gpu.prompting import Feedback, ParentView, PromptContext, SpaceFacts, SpaceResult
+from llamea_gpu.prompting import (
+    Feedback,
+    ParentView,
+    PromptContext,
+    SpaceFacts,
+    SpaceResult,
+    Tried,
+)
 from llamea_gpu.spaces.features import ParameterFeatures, SpaceFeatures
 
 SOURCE = '''"""Local search with restarts."""
@@ -159,6 +166,23 @@ def context(spaces, parents) -> PromptContext:
         spaces=spaces,
         parents=parents,
         previous_ideas=("Random search with a tabu list.", "A Gaussian process on ranks."),
+        tried=(
+            Tried(
+                identifier="c0007",
+                idea="Descends over Hamming neighbours and restarts.",
+                outcome="scored",
+                p=0.37083,
+                standard_error=0.0204,
+                space_p={
+                    "convolution-A100": 0.61249,
+                    "dedispersion-MI250X": 0.1,
+                    "matmul-H200": 0.4,
+                },
+            ),
+            Tried("c0009", "Tabu list | on ranks.", "stopped", space_p={"matmul-H200": -0.123}),
+            Tried("c0012", "Descends in larger batches.", "failed", "error"),
+            Tried("c0013", "", "failed", "no-class"),
+        ),
         problem="Line 21 uses 'np', which is never defined or imported.",
         failed_answer="Idea: faster.\n\n```python\nclass Broken:\n    pass\n```\n",
         cpu_limit_s=10.0,

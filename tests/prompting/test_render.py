@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from llamea_gpu.programs import ALLOWED_MODULES
-from llamea_gpu.prompting import OPERATORS, PromptContext, SpaceFacts, render
+from llamea_gpu.prompting import OPERATORS, PromptContext, SpaceFacts, Tried, render
 from llamea_gpu.prompting.edits import has_edits
+from llamea_gpu.prompting.render import LISTED_PROGRAMS
 from llamea_gpu.spaces.catalogue import load_cloud, load_space
 from llamea_gpu.spaces.features import compute_features, compute_whole_features
 
@@ -43,6 +44,36 @@ def compare(name: str, text: str) -> None:
 def test_the_rendered_prompt_is_the_golden_one(context, operator):
     _, user = render(operator, fitting(context, operator))
     compare(operator, user)
+
+
+def tried(count: int) -> tuple[Tried, ...]:
+    """``count`` programs of which every fourth failed, the best first."""
+    failures = [Tried(f"#{i}", "", "failed", "no-class") for i in range(count // 4)]
+    scored = [
+        Tried(
+            f"#{i + 100}", f"Idea | {i}.", "scored", "", 0.9 - i / 100, 0.02, {"matmul-H200": 0.5}
+        )
+        for i in range(count - len(failures))
+    ]
+    return (*scored, *failures)
+
+
+def test_a_long_list_says_what_it_leaves_out(context):
+    texts = [
+        render("sequential", replace(context, parents=(), tried=tried(count)))[1]
+        for count in (LISTED_PROGRAMS, LISTED_PROGRAMS + 20)
+    ]
+    rows = [[line for line in text.split("\n") if line.startswith("| #")] for text in texts]
+    assert [len(found) for found in rows] == [LISTED_PROGRAMS] * 2
+    assert all(line.count("|") == 5 for found in rows for line in found)
+    assert "Left out" not in texts[0]
+    assert "the 20 that would come next (5 scored, 0 stopped early, 15 failed)" in texts[1]
+
+
+def test_only_sequential_asking_lists_what_was_tried(context):
+    for operator in OPERATORS:
+        text = prompt(replace(context, tried=tried(4)), operator)
+        assert ("# Tried so far" in text) == (operator == "sequential")
 
 
 def test_a_generation_of_siblings_is_the_golden_one(context):
