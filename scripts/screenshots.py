@@ -1,20 +1,22 @@
 """Pictures of what commands print and report today, for the README and the documentation.
 
-    python scripts/screenshots.py             # all of them: 4 minutes on two cores
-    python scripts/screenshots.py terminal report-bench report-run       # or some
-    python scripts/screenshots.py report-run --run RUN                   # of a run that is there
+    python scripts/screenshots.py                            # all of them
+    python scripts/screenshots.py report-bench report-run    # or some
 
 writes to docs/images: what each of `COMMANDS` prints in a pseudo terminal of 100 columns as
-terminal-NAME.svg (what goes to standard error, progress, is left out), and the reports of a bench
-and of the run that `scripts/demo` replays as report-bench.png and report-run.png, as a Chromium
-shows them. Needs the extras `report` and `dev`.
+terminal-NAME.svg (what goes to standard error, progress, is left out), and, as a Chromium shows
+them, the reports of a bench (report-bench.png) and of the recorded run that `scripts/demo` replays
+(report-run.png). The run is made anew of its answers and its recorded assessments: no program runs.
+Needs the extras `report` and `dev`.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -26,13 +28,23 @@ import sys
 import tempfile
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
+
+from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.evaluation import Assessment
+from llamea_gpu.evolution.loop import Evolution
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.session import build_ledger, build_problem, start
+from llamea_gpu.evolution.settings import read_file, validated
+from llamea_gpu.llm.replay import ReplayClient
+from llamea_gpu.programs import Program
 
 WIDTH = 100
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +53,7 @@ COMMANDS = {
     "bench": "bench growing_foresight genetic_algorithm random_search --suite quick",
 }
 BENCH = "bench growing_foresight iterated_local_search genetic_algorithm --suite quick"
-RUN = f"evolve --config {ROOT}/generated_optimizers/runs/h200-helion/evolve.toml --candidates 14"
+RUN = ROOT / "generated_optimizers" / "runs" / "h200-helion"
 # Exported pictures would fetch a font; the reader's own monospaced one does.
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
@@ -111,25 +123,62 @@ def picture_bench() -> None:
             tab.screenshot(path=IMAGES / "report-bench.png")
 
 
-def picture_run(folder: Path) -> None:
-    """The family tree with the best candidate open, at its convergence."""
-    with opened(folder, 1530) as tab:
-        tab.get_by_role("tab", name="Family tree").click()
-        best = re.search(r"Best: #(\d+)", tab.locator("body").inner_text())
-        if best is None:
-            raise SystemExit(f"{folder} has no candidate that was scored")
-        tab.evaluate("number => { location.hash = `candidate=${number}`; }", best[1])
-        tab.locator("#details").get_by_role("tab", name="Convergence").click()
-        tab.wait_for_selector("#details .js-plotly-plot:visible")
-        tab.evaluate("scrollTo(0, 0)")
-        tab.screenshot(path=IMAGES / "report-run.png")
+class RecordedCascade:
+    """Assesses each program as the recorded run did."""
+
+    def __init__(self) -> None:
+        lines = (RUN / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
+        self.documents = {row["slot"]: row for row in map(json.loads, lines)}
+
+    async def assess(
+        self,
+        slot: int,
+        attempt: int,  # noqa: ARG002 - of the signature that a run calls
+        program: Program,
+        population: Population,  # noqa: ARG002
+    ) -> Assessment:
+        then = Candidate.from_document({**self.documents[slot], "program": asdict(program)})
+        if then.feedback is None:
+            raise SystemExit(f"{RUN}/candidates.jsonl has no assessment of candidate {slot}")
+        return Assessment(then.status, then.kind, then.message, then.feedback, then.behaviour)
+
+
+def replay(folder: Path) -> None:
+    """The recorded run in a new folder."""
+    settings = validated({**read_file(RUN / "evolve.toml"), "replay_strict": True})
+    problem = build_problem(settings)
+    with closing(start(folder, settings, problem)) as archive:
+        client: Any = ReplayClient(RUN / "answers.jsonl", strict=True)
+        recorded: Any = RecordedCascade()
+        ledger = build_ledger(settings)
+        evolution = Evolution(settings, archive, client, ledger, recorded, problem.facts)
+        asyncio.run(evolution.run(problem.seeds))
+
+
+def picture_run() -> None:
+    """The family tree with the best candidate open."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / RUN.name
+        replay(folder)
+        with opened(folder, 1530) as tab:
+            photograph_best(tab)
+
+
+def photograph_best(tab: Page) -> None:
+    tab.get_by_role("tab", name="Family tree").click()
+    best = re.search(r"Best: #(\d+)", tab.locator("body").inner_text())
+    if best is None:
+        raise SystemExit("no candidate of the run was scored")
+    tab.evaluate("number => { location.hash = `candidate=${number}`; }", best[1])
+    tab.wait_for_selector("#details-title:visible")
+    tab.evaluate("scrollTo(0, 0)")
+    tab.screenshot(path=IMAGES / "report-run.png")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     kinds = ("terminal", "report-bench", "report-run")
     parser.add_argument("pictures", nargs="*", help=f"of {', '.join(kinds)}; default: all")
-    parser.add_argument("--run", type=Path, help="the folder of a run that was made before")
     options = parser.parse_args()
     wanted = options.pictures or kinds
     if unknown := set(wanted) - set(kinds):
@@ -139,13 +188,7 @@ def main() -> None:
     if "report-bench" in wanted:
         picture_bench()
     if "report-run" in wanted:
-        if options.run:
-            picture_run(options.run)
-            return
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch) / "h200-helion"
-            llamea(*shlex.split(RUN), "-o", str(folder))
-            picture_run(folder)
+        picture_run()
 
 
 if __name__ == "__main__":
