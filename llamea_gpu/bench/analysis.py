@@ -243,6 +243,7 @@ class _PairTest:
     def __init__(self, samples: Samples, first: str, second: str, pairs: int) -> None:
         self.first, self.second = first, second
         self.repeats, self.pairs = samples.plan.repeats, pairs
+        self.measure = samples.plan.measure
         self.by_space = samples.p(first) - samples.p(second)
         self.difference = float(self.by_space.mean())
         self.interval: Interval | None = None
@@ -280,7 +281,7 @@ class _PairTest:
             repeats_needed=None if decided else self._repeats_needed(),
             sentence="",
         )
-        return replace(described, sentence=comparison_sentence(described, self.pairs))
+        return replace(described, sentence=comparison_sentence(described, self.pairs, self.measure))
 
     def _repeats_needed(self) -> int | None:
         """Repeats with which this difference would be clear of 0, corrected for all pairs."""

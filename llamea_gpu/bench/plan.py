@@ -44,6 +44,34 @@ _OPTIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a score is called where it is printed, so that no modelled one passes for measured.
+
+    ``scale`` says what 0 and 1 are, ``best`` what regrets and targets are relative to, ``costs``
+    what stands before a time.
+    """
+
+    name: str
+    scale: str
+    best: str
+    costs: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name at the beginning of a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+
+MEASURED = Measure("P", "0 is random search, 1 the optimum at once", "the optimum")
+MODELLED = Measure(
+    "modelled score",
+    "0 is Helion's LFBOTreeSearch at full effort, 1 the best known at once; modelled, not measured",
+    "the best known",
+    "modelled ",
+)
+
+
 class RunKey(NamedTuple):
     """Which run: the names of searcher and space, and the number of the repeat, from 0."""
 
@@ -128,6 +156,11 @@ class SpaceInfo:
         return self.configurations is None
 
     @property
+    def measure(self) -> Measure:
+        """What scores on it are called."""
+        return MODELLED if self.modelled else MEASURED
+
+    @property
     def is_lottery(self) -> bool:
         """Whether the budget holds so few evaluations that a score on it is mostly luck."""
         return self.budget_evaluations < LOTTERY_EVALUATIONS
@@ -141,6 +174,11 @@ class Plan:
     repeats: Annotated[int, Field(ge=1, le=10_000)]
     searchers: tuple[SearcherInfo, ...]
     spaces: tuple[SpaceInfo, ...]
+
+    @property
+    def measure(self) -> Measure:
+        """What scores are called: tasks are all modelled or all measured."""
+        return MODELLED if any(space.modelled for space in self.spaces) else MEASURED
 
     @property
     def size(self) -> int:

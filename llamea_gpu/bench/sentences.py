@@ -10,18 +10,18 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval, Standing
-from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, Plan
+from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, MEASURED, Measure, Plan
 from llamea_gpu.bench.samples import MIN_REPEATS
 from llamea_gpu.tasks import Trace
 
 FINE = 0.05  # a difference of P that a bench ought to be able to see
 
 
-def comparison_sentence(pair: Comparison, pairs: int) -> str:
-    """One of ``pairs`` comparisons, in a sentence."""
+def comparison_sentence(pair: Comparison, pairs: int, measure: Measure = MEASURED) -> str:
+    """One of ``pairs`` comparisons of a bench's ``measure``, in a sentence."""
     spaces = pair.wins + pair.losses + pair.ties
     count = f"{pair.wins} of {spaces} space{'s' if spaces > 1 else ''}"
-    difference = f"P {pair.difference:+.2f}{_bracketed(pair.interval)}"
+    difference = f"{measure.name} {pair.difference:+.2f}{_bracketed(pair.interval)}"
     if pair.decided:
         text = f"{pair.first} beats {pair.second} on {count}, {difference}"
         if pair.interval_spaces is not None:
@@ -59,9 +59,9 @@ def summary(
     best = standings[0]
     where = f"{len(plan.spaces)} space{'s' if len(plan.spaces) > 1 else ''}"
     first = (
-        f"{best.searcher} has the highest P, {best.p:.2f}{_bracketed(best.interval)}, of "
-        f"{len(standings)} searcher{'s' if len(standings) > 1 else ''} on {where} with "
-        f"{plan.repeats} repeats."
+        f"{best.searcher} has the highest {plan.measure.name}, "
+        f"{best.p:.2f}{_bracketed(best.interval)}, of {len(standings)} "
+        f"searcher{'s' if len(standings) > 1 else ''} on {where} with {plan.repeats} repeats."
     )
     pairs = [
         pair.sentence
@@ -84,8 +84,8 @@ def cautions(
     widths = [(c.interval.high - c.interval.low) / 2 for c in comparisons if c.interval]
     if widths and np.median(widths) > FINE:
         sentences.append(
-            f"With {plan.repeats} repeats on {len(plan.spaces)} spaces, differences of P below "
-            f"about {np.median(widths):.2f} drown in noise."
+            f"With {plan.repeats} repeats on {len(plan.spaces)} spaces, differences of "
+            f"{plan.measure.name} below about {np.median(widths):.2f} drown in noise."
         )
     lotteries = [space.name for space in plan.spaces if space.is_lottery]
     if lotteries:
@@ -97,7 +97,7 @@ def cautions(
         sentences.append(
             f"Fewer than {LOTTERY_EVALUATIONS} evaluations fit the budget of "
             f"{', '.join(lotteries)}: a score there is mostly luck."
-            + (f" P without: {without}." if without else "")
+            + (f" {plan.measure.title} without: {without}." if without else "")
         )
     failing = [s for s in standings if s.failed_runs]
     if failing:

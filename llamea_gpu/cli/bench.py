@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
@@ -24,7 +24,7 @@ from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.iohprofiler import write_logs
-from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.plan import Measure, SpaceInfo
 from llamea_gpu.bench.suites import expand, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
@@ -49,8 +49,6 @@ from llamea_gpu.modelled import load_tasks
 from llamea_gpu.runner.yardsticks import with_yardsticks
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.tasks import Task
-
-_EFFORT = "share of runs that came near the optimum: median evaluations until then"
 
 
 def bench(
@@ -221,9 +219,10 @@ def _print(results: BenchResults) -> None:
         return
     console = output_console()
     spaces = {space.name: space for space in results.plan.spaces}
-    print_table(console, _standings_table(analysis, spaces), keys=2)
-    print_table(console, _effort_table(analysis))
-    print_table(console, _spaces_table(analysis, spaces))
+    measure = results.plan.measure
+    print_table(console, _standings_table(analysis, spaces, measure), keys=2)
+    print_table(console, _effort_table(analysis, measure))
+    print_table(console, _spaces_table(analysis, spaces, measure))
     for sentence in analysis.sentences:
         console.print(cell(sentence), soft_wrap=True)
     for caution in analysis.cautions:
@@ -233,16 +232,18 @@ def _print(results: BenchResults) -> None:
             typer.echo(f"{plain(standing.searcher)}: {plain(standing.first_error)}", err=True)
 
 
-def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Table:
-    """P with intervals, and what it means for the kernel: its time against the default's."""
+def _standings_table(
+    analysis: Analysis, spaces: Mapping[str, SpaceInfo], measure: Measure
+) -> Table:
+    """The score, and what it means for the kernel: its time against the default's."""
     table = Table(
         Column("place", no_wrap=True),
         Column("searcher", overflow="fold"),
-        Column(f"{_measure(spaces.values())} [95 %]", no_wrap=True),
-        Column("speed-up over default", justify="right"),
+        Column(f"{measure.name} [95 %]", no_wrap=True),
+        Column(f"{measure.costs}speed-up over default", justify="right"),
         Column("failed runs", justify="right"),
         title=f"{len(spaces)} space{'s' if len(spaces) > 1 else ''}",
-        caption=_scale(spaces.values()),
+        caption=f"{measure.name}: {measure.scale}",
     )
     for standing in analysis.standings:
         table.add_row(
@@ -253,16 +254,6 @@ def _standings_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Tab
             str(standing.failed_runs) if standing.failed_runs else "-",
         )
     return table
-
-
-def _measure(spaces: Iterable[SpaceInfo]) -> str:
-    return "score, modelled" if any(space.modelled for space in spaces) else "P"
-
-
-def _scale(spaces: Iterable[SpaceInfo]) -> str:
-    if any(space.modelled for space in spaces):
-        return "modelled, not measured: 0 is Helion's LFBOTreeSearch, 1 the best known at once"
-    return "P: 0 is random search, 1 the best configuration at once"
 
 
 def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:
@@ -277,15 +268,15 @@ def _speed_up(standing: Standing, spaces: Mapping[str, SpaceInfo]) -> str:
     return f"{geometric_mean(ratios):.2f}x" if ratios else "-"
 
 
-def _spaces_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo]) -> Table:
-    """Each searcher's P on each space, and the time that it ends with."""
+def _spaces_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo], measure: Measure) -> Table:
+    """Each searcher's score on each space, and the time that it ends with."""
     lottery = any(space.is_lottery for space in spaces.values())
     table = Table(
         Column("space", overflow="fold"),
         Column("best / default ms", no_wrap=True, justify="right"),
         title=(
-            f"on each space: {_measure(spaces.values())}, and the kernel's time at the end (ms, "
-            f"mean over runs)"
+            f"on each space: {measure.name}, and the kernel's {measure.costs}time at the end "
+            f"(ms, mean over runs)"
         ),
         caption="*: the budget is below ten evaluations" if lottery else None,
     )
@@ -307,12 +298,12 @@ def _place(standing: Standing) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _effort_table(analysis: Analysis) -> Table:
-    """What it takes to come near the optimum."""
+def _effort_table(analysis: Analysis, measure: Measure) -> Table:
+    """What it takes to come near the optimum, or the best known."""
     targets = [reach.percent for reach in analysis.standings[0].reaches]
     table = Table(
         Column("searcher", overflow="fold"),
-        title=_EFFORT,
+        title=f"share of runs that came near {measure.best}: median evaluations until then",
     )
     for percent in targets:
         table.add_column(f"within {percent} %", justify="right", no_wrap=True)

@@ -75,7 +75,7 @@ def run(
     unsafe: Unsafe = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a searcher once on a recording and print the trace."""
+    """Run a searcher once on a recording, or a modelled whole space, and print the trace."""
     source = resolve(searcher)
     require_ready(source.name)
     with step("reading the recording"):
@@ -129,7 +129,14 @@ def _trace_document(name: str, task: AnyTask, trace: Trace, level: int) -> dict[
 
 
 def _print_trace(task: AnyTask, trace: Trace) -> None:
-    table = Table("evaluation", "elapsed_s", "time_ms", "above optimum", title="improvements")
+    best_of_all = "best known" if isinstance(task, WholeTask) else "optimum"
+    table = Table(
+        "evaluation",
+        "elapsed_s",
+        "time_ms",
+        f"above {best_of_all}",
+        title=f"{_kind(task)}improvements",
+    )
     best = math.inf
     for number, (elapsed, cost) in enumerate(
         zip(trace.elapsed_s, trace.cost_ms, strict=True), start=1
@@ -178,6 +185,7 @@ def score(
 def _score_document(task: AnyTask, found: SpaceScore) -> dict[str, Any]:
     return {
         "space": found.space,
+        "modelled": isinstance(task, WholeTask),
         "clock": task.clock.name,
         "p": found.p,
         "standard_error": found.standard_error,

@@ -18,6 +18,7 @@ from llamea_gpu.bench.findings import (
     Standing,
 )
 from llamea_gpu.bench.measures import first_hit
+from llamea_gpu.bench.plan import Measure
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.report.bench_tables import standings_table
 from llamea_gpu.report.charts import (
@@ -38,8 +39,8 @@ from llamea_gpu.report.charts import (
 SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legend shows them
 
 
-def ranking(standings: Sequence[Standing]) -> Chart:
-    """P with its intervals, best on top."""
+def ranking(standings: Sequence[Standing], measure: Measure) -> Chart:
+    """The score with its intervals, best on top."""
     order = list(reversed(standings))
     short = _labels([s.searcher for s in order])
     names = list(short.values())
@@ -50,27 +51,27 @@ def ranking(standings: Sequence[Standing]) -> Chart:
     points = {
         "type": "scatter",
         "mode": "markers",
-        "name": "P",
+        "name": measure.name,
         "x": [s.p for s in order],
         "y": names,
         "marker": {"color": "@s1", "size": 10, "symbol": "diamond"},
-        "hovertemplate": "%{y}: P %{x:.3f}<extra></extra>",
+        "hovertemplate": f"%{{y}}: {measure.name} %{{x:.3f}}<extra></extra>",
     }
     best = standings[0]
     return Chart(
         key="ranking",
         title="Ranking",
-        summary=f"{best.searcher} has the highest P, {number(best.p)}. Bars are 95 % intervals: "
-        f"the thick one for other runs on these spaces, the thin one for other spaces like these. "
-        f"0 is random search, 1 the optimum at once.",
+        summary=f"{best.searcher} has the highest {measure.name}, {number(best.p)}. Bars are 95 % "
+        f"intervals: the thick one for other runs on these spaces, the thin one for other spaces "
+        f"like these. {measure.scale[0].upper()}{measure.scale[1:]}.",
         figure=figure(
             [*(bar for bar in bars if bar["x"]), points],
-            x=axis("P", zeroline=True, zerolinecolor="@muted"),
+            x=axis(measure.name, zeroline=True, zerolinecolor="@muted"),
             y=axis("", type="category", categoryarray=names, showgrid=False),
             height=130 + 32 * len(names),
             legend=LEGEND,
         ),
-        table=standings_table(standings),
+        table=standings_table(standings, measure),
         wide=True,
     )
 
@@ -111,8 +112,9 @@ def convergence(
     curves: Sequence[tuple[str, Standing | SpaceStanding]],
     x: Sequence[float],
     x_title: str,
+    measure: Measure,
 ) -> Chart:
-    """P along the budget with 95 % bands; ``curves`` are (searcher, its standing)."""
+    """The score along the budget with 95 % bands; ``curves`` are (searcher, its standing)."""
     traces: list[dict[str, object]] = []
     rows = []
     short = _labels([name for name, _ in curves])
@@ -149,13 +151,13 @@ def convergence(
         figure=figure(
             traces,
             x=axis(x_title),
-            y=axis("P", zeroline=True, zerolinecolor="@muted", range=_shown_range(curves)),
+            y=axis(measure.name, zeroline=True, zerolinecolor="@muted", range=_shown_range(curves)),
             height=420,
             legend=LEGEND,
             hovermode="x unified",
         ),
         table=Table(
-            "P along the budget",
+            f"{measure.title} along the budget",
             ("searcher", "start", "a quarter", "half", "three quarters", "end"),
             tuple(rows),
         ),
@@ -199,8 +201,8 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in values]
 
 
-def heat_map(standings: Sequence[Standing]) -> Chart:
-    """P of each searcher on each space."""
+def heat_map(standings: Sequence[Standing], measure: Measure) -> Chart:
+    """The score of each searcher on each space."""
     spaces = [s.space for s in standings[0].spaces]
     by_space = [[s.spaces[i].p for s in standings] for i in range(len(spaces))]
     names = list(_labels([s.searcher for s in standings]).values())
@@ -208,7 +210,7 @@ def heat_map(standings: Sequence[Standing]) -> Chart:
     top = max(range(len(standings)), key=lambda place: (wins.count(place), -place))
     return Chart(
         key="heat-map",
-        title="P by space and searcher",
+        title=f"{measure.title} by space and searcher",
         summary=f"{standings[top].searcher} is the best on {wins.count(top)} of "
         f"{count(len(spaces), 'space')}. Colours end at −1 and 1; the numbers do not.",
         figure=figure(
@@ -223,10 +225,14 @@ def heat_map(standings: Sequence[Standing]) -> Chart:
                     "zmin": -1,
                     "zmax": 1,
                     "colorscale": "@diverging",
-                    "colorbar": {"title": {"text": "P"}, "thickness": 12, "outlinewidth": 0},
+                    "colorbar": {
+                        "title": {"text": measure.name},
+                        "thickness": 12,
+                        "outlinewidth": 0,
+                    },
                     "xgap": 2,
                     "ygap": 2,
-                    "hovertemplate": "%{y}<br>%{x}: P %{z:.3f}<extra></extra>",
+                    "hovertemplate": f"%{{y}}<br>%{{x}}: {measure.name} %{{z:.3f}}<extra></extra>",
                 }
             ],
             x=axis("", type="category", showgrid=False, side="top", tickangle=-25),
@@ -234,7 +240,7 @@ def heat_map(standings: Sequence[Standing]) -> Chart:
             height=170 + 30 * len(spaces),
         ),
         table=Table(
-            "P by space and searcher",
+            f"{measure.title} by space and searcher",
             ("space", *(s.searcher for s in standings)),
             tuple((space, *map(number, row)) for space, row in zip(spaces, by_space, strict=True)),
         ),
@@ -244,6 +250,7 @@ def heat_map(standings: Sequence[Standing]) -> Chart:
 
 def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -> Chart:
     """Share of all runs that came within ``percent`` % of the optimum, by share of the budget."""
+    target = f"within {percent} % of {results.plan.measure.best}"
     grid = np.linspace(0, 1, CURVE_POINTS)
     traces = []
     rows = []
@@ -269,7 +276,7 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
     best = max(rows, key=lambda row: float(row[2].split()[0]))
     return Chart(
         key=f"reached-{percent}",
-        title=f"Runs within {percent} % of the optimum",
+        title=f"Runs {target}",
         summary=f"{best[0]} reaches it in the most runs: {best[2]} by the end of the budget.",
         figure=figure(
             traces,
@@ -279,7 +286,7 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
             hovermode="x unified",
         ),
         table=Table(
-            f"Share of runs within {percent} % of the optimum",
+            f"Share of runs {target}",
             ("searcher", "by half of the budget", "by its end"),
             tuple(rows),
         ),

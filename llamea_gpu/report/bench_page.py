@@ -9,7 +9,7 @@ import numpy as np
 
 from llamea_gpu.bench.findings import CURVE_POINTS, Analysis, SpaceStanding, Standing
 from llamea_gpu.bench.measures import TARGETS_PERCENT
-from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.plan import Measure, SpaceInfo
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.errors import BenchError
 from llamea_gpu.report.bench_charts import (
@@ -50,10 +50,15 @@ def bench_page(results: BenchResults, title: str) -> Page:
         kind="Bench",
         sentences=analysis.sentences[:3] or ("One searcher was run; there is nothing to compare.",),
         boxes=_boxes(results, analysis),
+        scale=f"{results.plan.measure.title}: {results.plan.measure.scale}",
         sections=(
-            _overview(analysis),
-            Section("convergence", "Convergence", (_overall_convergence(analysis),)),
-            Section("by-space", "By space", (heat_map(analysis.standings),)),
+            _overview(analysis, results.plan.measure),
+            Section(
+                "convergence",
+                "Convergence",
+                (_overall_convergence(analysis, results.plan.measure),),
+            ),
+            Section("by-space", "By space", (heat_map(analysis.standings, results.plan.measure),)),
             Section(
                 "targets",
                 "Targets",
@@ -75,7 +80,7 @@ def _boxes(results: BenchResults, analysis: Analysis) -> tuple[Box, ...]:
     failed = sum(standing.failed_runs for standing in analysis.standings)
     lotteries = sum(space.is_lottery for space in results.plan.spaces)
     return (
-        Box("highest P", number(best.p), note),
+        Box(f"highest {results.plan.measure.name}", number(best.p), note),
         Box("searchers", str(len(analysis.standings)), f"{results.plan.repeats} repeats each"),
         Box(
             "spaces",
@@ -87,8 +92,8 @@ def _boxes(results: BenchResults, analysis: Analysis) -> tuple[Box, ...]:
     )
 
 
-def _overview(analysis: Analysis) -> Section:
-    blocks: list[Block] = [ranking(analysis.standings)]
+def _overview(analysis: Analysis, measure: Measure) -> Section:
+    blocks: list[Block] = [ranking(analysis.standings, measure)]
     if len(analysis.sentences) > 3:
         blocks.append(Prose("In words", analysis.sentences[3:], wide=analysis.ranks is None))
     if analysis.ranks is not None:
@@ -96,7 +101,7 @@ def _overview(analysis: Analysis) -> Section:
     if analysis.cautions:
         blocks.append(Prose("What these numbers cannot show", analysis.cautions, wide=True))
     if analysis.comparisons:
-        blocks.append(comparisons_table(analysis.comparisons))
+        blocks.append(comparisons_table(analysis.comparisons, measure))
     errors = [s for s in analysis.standings if s.first_error]
     if errors:
         rows = tuple((s.searcher, str(s.failed_runs), (s.first_error or "")[:500]) for s in errors)
@@ -105,11 +110,11 @@ def _overview(analysis: Analysis) -> Section:
     return Section("overview", "Overview", tuple(blocks))
 
 
-def _overall_convergence(analysis: Analysis) -> Block:
+def _overall_convergence(analysis: Analysis, measure: Measure) -> Block:
     x = [round(value, 4) for value in np.linspace(0, 1, CURVE_POINTS).tolist()]
     curves = [(standing.searcher, standing) for standing in analysis.standings]
-    title = "P along the time axis, mean over spaces"
-    return convergence("convergence", title, curves, x, "share of each space's time axis")
+    title = f"{measure.title} along the time axis, mean over spaces"
+    return convergence("convergence", title, curves, x, "share of each space's time axis", measure)
 
 
 def _spaces(results: BenchResults, analysis: Analysis) -> tuple[Section, ...]:
@@ -142,9 +147,16 @@ def _space(index: int, space: SpaceInfo, standings: Sequence[Standing]) -> Secti
         text=frozenset({0, 2, 4}),
     )
     key = f"space-{index}"
-    scored = "Score (modelled)" if space.modelled else "P"
+    measure = space.measure
     blocks: list[Block] = [
-        convergence(f"{key}-curve", f"{scored} on {space.name}", here, x, "simulated seconds"),
+        convergence(
+            f"{key}-curve",
+            f"{measure.title} on {space.name}",
+            here,
+            x,
+            "simulated seconds",
+            measure,
+        ),
         space_table(standings, space),
         Facts("The space", _space_facts(space)),
         parameters,
@@ -224,7 +236,14 @@ def _method(results: BenchResults) -> Section:
     )
     spaces = Table(
         "Spaces",
-        ("space", "clock", "budget, s", "evaluations", "optimum, ms", "fingerprint"),
+        (
+            "space",
+            "clock",
+            "budget, s",
+            "evaluations",
+            f"{plan.measure.best.removeprefix('the ')}, ms",
+            "fingerprint",
+        ),
         tuple(
             (
                 *(s.name, s.clock, f"{s.budget_s:.1f}", number(s.budget_evaluations, 1)),

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from llamea_gpu.bench.findings import Comparison, Interval, Reach, Standing
 from llamea_gpu.bench.measures import TARGETS_PERCENT
-from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.plan import Measure, SpaceInfo
 from llamea_gpu.report.charts import Table, number, share, signed
 
 
-def standings_table(standings: Sequence[Standing]) -> Table:
+def standings_table(standings: Sequence[Standing], measure: Measure) -> Table:
     """Everything about each searcher over all spaces."""
     lotteries = any(s.p_without_lotteries is not None for s in standings)
-    columns = ["searcher", "places", "P", "95 %, these spaces", "95 %, spaces like these"]
-    columns += ["P without lotteries"] if lotteries else []
+    columns = ["searcher", "places", measure.name, "95 %, these spaces", "95 %, spaces like these"]
+    columns += [f"{measure.name} without lotteries"] if lotteries else []
     columns += [f"within {percent} %" for percent in TARGETS_PERCENT]
     columns += ["runs", "failed runs"]
     rows = []
@@ -27,12 +27,12 @@ def standings_table(standings: Sequence[Standing]) -> Table:
     return Table("Standings", tuple(columns), tuple(rows))
 
 
-def comparisons_table(comparisons: Sequence[Comparison]) -> Table:
+def comparisons_table(comparisons: Sequence[Comparison], measure: Measure) -> Table:
     """Every pair."""
     return Table(
         caption="Every pair; a verdict is only given where the interval allows one",
         columns=(
-            *("better", "worse", "difference of P", "95 %, these spaces"),
+            *("better", "worse", f"difference of {measure.name}", "95 %, these spaces"),
             *("95 %, spaces like these", "spaces won–lost–tied"),
             *("p (Holm)", "Wilcoxon p (Holm)", "A", "verdict"),
         ),
@@ -82,12 +82,12 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
     return Table(
         f"Searchers on {space.name}",
         (
-            *("searcher", "P", "95 %"),
+            *("searcher", space.measure.name, "95 %"),
             *(f"within {percent} %" for percent in TARGETS_PERCENT),
             *(f"evaluations to {percent} %" for percent in TARGETS_PERCENT),
             *(
                 "final regret",
-                "final ms",
+                f"{space.measure.costs}final ms",
                 "over default",
                 "evaluations",
                 "failures",

@@ -128,7 +128,7 @@ class Box:
 @dataclass(frozen=True, slots=True)
 class Page:
     """A whole report. ``details`` is JSON for the page's script, ``running`` says that it is of a
-    run under way, and when it was written.
+    run under way, and when it was written; ``scale`` says what scores of 0 and 1 are.
     """
 
     title: str
@@ -138,6 +138,7 @@ class Page:
     sections: tuple[Section, ...]
     details: Mapping[str, Any] | None = None
     running: str = ""
+    scale: str = "P is 1 for the optimum at once, 0 for random search"
 
 
 def label(text: str) -> str:
