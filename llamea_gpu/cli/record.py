@@ -106,7 +106,7 @@ def kernel_tuner(
     from llamea_gpu.recording.kernel_tuner.record import record_kernel
     from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 
-    mixed = cloud_options(whole, searcher, points, {"--sample": sample}, cluster)
+    mixed = cloud_options(whole, searcher, points, {"--sample": sample})
     if mixed is None:
         check_new_output(output)
     settings = RecordSettings(
@@ -166,7 +166,6 @@ def cloud_options(
     searcher: list[str] | None,
     points: Path | None,
     others: Mapping[str, object],
-    cluster: str,
 ) -> dict[str, Any] | None:
     """What a cloud is to hold, as settings; None where none is wanted.
 
@@ -183,8 +182,6 @@ def cloud_options(
     given = [option for option, value in others.items() if value]
     if given:
         raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(given)}")
-    if cluster:
-        raise SpaceError("a cloud is made on one machine: leave out --cluster, or --whole")
     found = None if points is None else read_points(points)
     count = len(dict(found.rows)) if found is not None else 0
     chosen: dict[str, Any] = {"measurements": whole or count, "points": found}

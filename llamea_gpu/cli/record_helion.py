@@ -95,10 +95,12 @@ def record_helion(
         "devices": tuple(device) if device else None,
         "seed": seed,
         "name": name,
+        "cluster": cluster,
+        "gpu": gpu,
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
     grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
-    mixed = cloud_options(whole, searcher, points, grids, cluster)
+    mixed = cloud_options(whole, searcher, points, grids)
     if mixed is not None:
         _record_cloud(script, output, {**mixed, "seconds": max_seconds, **chosen})
         return
@@ -118,8 +120,6 @@ def record_helion(
         max_seconds=max_seconds,
         partial=partial,
         command=command_line(path, written),
-        cluster=cluster,
-        gpu=gpu,
         **{**chosen, **({} if auto is None else {"auto": auto})},
     )
     if save_grid is not None:

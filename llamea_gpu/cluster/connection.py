@@ -12,6 +12,10 @@ from llamea_gpu.errors import ClusterError
 
 ANY = "ray"  # the cluster that is found, else one of this machine alone
 _ANSWER_S = 10.0
+_CLIENT = "ray://"
+# Ray Client's server forks one of its own for each driver. On a busy machine that now and then
+# crashes in gRPC before it runs, and the driver is told most of a minute later (Ray's issue 63202).
+_CLIENT_TRIES = 4
 _OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
 
 
@@ -44,7 +48,7 @@ def connect(address: str) -> bool:
     try:
         if address != ANY:
             _look_for(address)
-            ray.init(address=address, **_OPTIONS)
+            _init(ray, address)
             return True
         with contextlib.suppress(ConnectionError):
             ray.init(address="auto", **_OPTIONS)
@@ -76,9 +80,21 @@ def disconnect() -> None:
     import_ray().shutdown()
 
 
+def _init(ray: Any, address: str) -> None:
+    """Once more where a Ray Client server answers that the one for this driver did not start."""
+    tries = _CLIENT_TRIES if address.startswith(_CLIENT) else 1
+    for left in reversed(range(tries)):
+        try:
+            ray.init(address=address, **_OPTIONS)
+            return
+        except ConnectionAbortedError:
+            if not left:
+                raise
+
+
 def _look_for(address: str) -> None:
     """Fail at once where nothing listens: Ray tries for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    host, colon, port = address.removeprefix(_CLIENT).rpartition(":")
     if not colon or not port.isdecimal():
         raise ValueError("this is no address")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S):

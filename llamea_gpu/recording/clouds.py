@@ -24,6 +24,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from llamea_gpu import __version__
+from llamea_gpu.cluster.pipeline import ClusterPipeline
 from llamea_gpu.contract import Configuration
 from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.nvidia import gpu_facts
@@ -87,7 +88,7 @@ class CloudPlan:
     draw: Callable[[np.random.Generator], Configuration | None]
     payload: Callable[[Configuration], Any]
     measured: Callable[[Outcome], Mapping[str, Any]]
-    facts: Callable[[Pipeline], Mapping[str, Any]]
+    facts: Callable[[Pipeline | ClusterPipeline], Mapping[str, Any]]
     gpu: str | int = ""
 
 
@@ -116,7 +117,7 @@ class CloudOutcome:
 
 def measure_cloud(
     plan: CloudPlan,
-    pipeline: Pipeline,
+    pipeline: Pipeline | ClusterPipeline,
     ahead: int,
     output: Path,
     settings: MixtureSettings,
@@ -129,7 +130,7 @@ def measure_cloud(
 
     Args:
         plan: what the cloud is of.
-        pipeline: open; the caller ends it.
+        pipeline: open; the caller ends it. Of this machine's GPUs, or of a cluster's.
         ahead: how many configurations are on their way.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
@@ -216,7 +217,7 @@ class _Session:
         """Seconds from the first result of this call to its last."""
         return self._last - self._first
 
-    def run(self, pipeline: Pipeline, ahead: int) -> None:
+    def run(self, pipeline: Pipeline | ClusterPipeline, ahead: int) -> None:
         """Until all is measured, time is up, or nothing new is to be found."""
         seconds = self._settings.seconds
         deadline = None if seconds is None else self._start + seconds
@@ -290,7 +291,7 @@ class _Session:
         cost = row["ms"] if row["status"] == "ok" else math.inf
         self._mixture.learn(tuple(row["c"]), cost, row["how"])
 
-    def _note_facts(self, pipeline: Pipeline) -> None:
+    def _note_facts(self, pipeline: Pipeline | ClusterPipeline) -> None:
         self._has_facts = True
         self._journal.append({"facts": self._plan.facts(pipeline)})
 

@@ -71,6 +71,12 @@ def nodes() -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # The head's Ray Client server forks, and gRPC's handlers of that crash now and then.
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
+        # How long Ray gives processes to start: the machine may be busy with other tests.
+        patch.setenv("RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "300")
+        patch.setenv("TIMEOUT_FOR_SPECIFIC_SERVER_S", "300")
+        patch.setenv("RAY_worker_register_timeout_seconds", "300")
         started = Nodes()
         yield started
         started.shutdown()

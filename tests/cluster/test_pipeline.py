@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 from support.recorder_stages import FACTS, fake_engine, trail
-from support.waiting import wait_until
+from support.waiting import GENEROUS_S, wait_until
 
 from llamea_gpu.cluster.connection import connected
 from llamea_gpu.cluster.engine import EngineSpec
@@ -22,7 +22,8 @@ from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.errors import ClusterError, RecordingError
 
-LIMITS = Limits(compile_s=1.0, timing_s=1.0, start_s=60.0)
+LIMITS = Limits(start_s=GENEROUS_S)
+SHORT = Limits(compile_s=4.0, timing_s=4.0, start_s=GENEROUS_S)  # for what hangs
 # Ray leaves the files of its processes' output to the collector.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed file:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -35,8 +36,10 @@ def connection(nodes: Any) -> Iterator[None]:
         yield
 
 
-def spec(folder: Path, seconds: float = 0.0, refuses: str = "") -> EngineSpec:
-    return EngineSpec(functools.partial(fake_engine, folder, seconds, refuses), LIMITS)
+def spec(
+    folder: Path, seconds: float = 0.0, refuses: str = "", limits: Limits = LIMITS
+) -> EngineSpec:
+    return EngineSpec(functools.partial(fake_engine, folder, seconds, refuses), limits)
 
 
 def tasks_of(count: int) -> list[Task]:
@@ -63,11 +66,11 @@ def test_outcomes_are_those_of_one_machine(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    with Pipeline(*fake_engine(here, 0.0, "", here), here, LIMITS) as pipeline:
+    with Pipeline(*fake_engine(here, 0.0, "", here), here, SHORT) as pipeline:
         expected = sorted(essential(outcome) for outcome in pipeline.run(tasks))
     gpus = find_gpus()
     assert gpus == Gpus("H200", 2, 1)
-    with ClusterPipeline(spec(there), gpus, compilers=2) as cluster:
+    with ClusterPipeline(spec(there, limits=SHORT), gpus, compilers=2) as cluster:
         assert cluster.facts() == [FACTS] * 2
         assert sorted(essential(outcome) for outcome in cluster.run(tasks)) == expected
         assert cluster.pending == 0
@@ -88,7 +91,7 @@ def test_what_a_lost_node_had_is_measured_elsewhere(nodes: Any, tmp_path: Path) 
                 nodes.second = None
         assert measured == Counter(range(total))
         nodes.second = nodes.add("H200")  # its engine comes back where there is a GPU
-        deadline = monotonic() + 60.0
+        deadline = monotonic() + GENEROUS_S
         while cluster.ready < 2:
             assert monotonic() < deadline
             assert [outcome.status for outcome in cluster.run(tasks_of(2))] == ["ok"] * 2

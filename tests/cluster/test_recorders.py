@@ -1,9 +1,13 @@
-"""Recorders on the GPUs of two nodes, which are pretended; a kernel of Kernel Tuner's is in C."""
+"""Recorders on the GPUs of two nodes, which are pretended; a kernel of Kernel Tuner's is in C.
+
+Helion binds its kernel for a GPU that is pretended, too; compiling and timing are fake stages.
+"""
 
 from __future__ import annotations
 
 import functools
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +16,20 @@ import numpy as np
 import pytest
 from support.command_line import llamea
 from support.dot_script import write_dot_script
-from support.recorder_stages import FakeStage, fake_engine
+from support.recorder_stages import FakeStage, fake_engine, fake_stages_on_node, trail
+from support.waiting import GENEROUS_S
 
 from llamea_gpu.cluster.connection import connected
 from llamea_gpu.cluster.engine import EngineSpec, Script
-from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus
+from llamea_gpu.cluster.pipeline import ClusterPipeline, Gpus, find_gpus
+from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.frameworks.helion.kernel_script import find_script
+from llamea_gpu.frameworks.helion.stages import PRELOAD
+from llamea_gpu.frameworks.helion.static import GPUS
+from llamea_gpu.recording.helion import cloud
+from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
 from llamea_gpu.recording.helion.grid import Grid
 from llamea_gpu.recording.helion.record import (
     RecordingPlan,
@@ -26,6 +37,8 @@ from llamea_gpu.recording.helion.record import (
     measure,
     measure_by,
 )
+from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_recording
 
 PLAN = RecordingPlan(
@@ -66,7 +79,7 @@ def test_a_grid_is_recorded_as_on_one_machine(nodes: Any, tmp_path: Path) -> Non
     settings = RecordSettings(command="llamea-gpu spaces record helion k.py", cluster="here")
     compiling, timing = [FakeStage("compile", tmp_path)] * 2, [FakeStage("time", tmp_path)]
     expected = measure(PLAN, compiling, timing, tmp_path / "here.parquet", settings).recording
-    spec = EngineSpec(functools.partial(fake_engine, tmp_path, 0.0, ""), Limits(start_s=60.0))
+    spec = EngineSpec(functools.partial(fake_engine, tmp_path, 0.0, ""), Limits(start_s=GENEROUS_S))
     output = tmp_path / "there.parquet"
     with connected(nodes.address):
         gpus = find_gpus()
@@ -82,6 +95,67 @@ def test_a_grid_is_recorded_as_on_one_machine(nodes: Any, tmp_path: Path) -> Non
     assert found.info.provenance["devices"] == "2"
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_a_cloud_of_kernel_tuner_is_measured_on_the_nodes(nodes: Any, tmp_path: Path) -> None:
+    script = write_dot_script(tmp_path, unroll=(1, 2, 3), width=(1,), fault=(0, 1))
+    output = tmp_path / "dot.cloud.parquet"
+    command = ("spaces", "record", "kernel-tuner", script, "-o", output, "--iterations", 2)
+    llamea(*command, "--whole", 6, "--searcher", "random_search", "--cluster", nodes.address)
+    found = load_cloud(str(output))
+    assert len(found) == 6
+    for row in range(6):
+        values = found.value_dict(found.configuration(row))
+        assert found.ok[row] == (values["unroll"] != 3 and not values["fault"])
+    assert found.info.provenance["devices"] == "2"
+    assert not journal_path(output).exists()
+
+
+def test_a_cloud_of_helion_is_measured_on_the_nodes_and_goes_on(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it but for the GPUs: what one is, and the lock that two share here."""
+    pytest.importorskip("helion")
+    asked: list[Any] = []
+
+    def on_a_node(gpus: Gpus, function: Any, *arguments: Any) -> Any:
+        asked.append((gpus.kind, function.__name__, *arguments))
+        return GPUS[gpus.kind]
+
+    def unheld(
+        build: Any, limits: Limits, preload: Sequence[str], *, exclusive: bool, **others: Any
+    ) -> EngineSpec:
+        assert (preload, exclusive) == (PRELOAD, True)
+        return EngineSpec(build, limits, **others)  # fake stages need no Helion
+
+    def stop(progress: RecordProgress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cloud, "run_on", on_a_node)
+    monkeypatch.setattr(cloud, "EngineSpec", unheld)
+    monkeypatch.setattr(
+        cloud, "stages_on_node", functools.partial(fake_stages_on_node, tmp_path, 0.05)
+    )
+    output = tmp_path / "sum.cloud.parquet"
+    settings = CloudSettings(
+        12, searchers=("random_search",), shape="small", compilers=2, cluster=nodes.address
+    )
+    first = record_cloud(find_script("row_sum"), output, settings, stop)
+    assert (first.done, first.interrupted, first.journal.exists()) == (3, True, True)
+    command = ("spaces", "record", "helion", "row_sum", "-o", output, "--whole", 12)
+    command += ("--searcher", "random_search", "--shape", "small", "--compilers", 2)
+    said = llamea(*command, "--cluster", nodes.address, "--gpu", "H200").stdout
+    assert "a cloud of 12 measurements, 0.0% failing" in said
+    assert asked == [("H200", "facts_of_device", 0)] * 2
+    found = load_cloud(str(output))
+    assert np.bincount(found.run).tolist() == [3, 9]
+    assert found.info.device == "NVIDIA H200"
+    assert found.info.provenance["devices"] == "2"
+    assert len({tuple(found.configuration(row)) for row in range(12)}) == 12
+    assert len({line["pid"] for line in trail(tmp_path) if line["kind"] == "time"}) >= 3
+    assert not journal_path(output).exists()
+
+
 def test_a_node_must_have_the_script(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
     file.write_text("one = 1")
@@ -94,3 +168,5 @@ def test_a_node_must_have_the_script(tmp_path: Path) -> None:
         replace(script, path=tmp_path / "other.py").here()
     with pytest.raises(RecordingError, match="all GPUs of a kind are used, but got devices"):
         RecordSettings(cluster="ray", devices=(0,))
+    with pytest.raises(RecordingError, match="all GPUs of a kind are used, but got devices"):
+        CloudSettings(1, cluster="ray", devices=(0,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,10 +21,11 @@ from support.command_line import llamea
 from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
 from support.recordings import small_recording
-from support.waiting import wait_until
+from support.waiting import GENEROUS_S, wait_until
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
 from llamea_gpu.cluster import open_runner
+from llamea_gpu.cluster.connection import connect
 from llamea_gpu.cluster.runner import ClusterRunner
 from llamea_gpu.errors import ClusterError, SearcherDiedError
 from llamea_gpu.programs import read_program
@@ -217,6 +219,7 @@ DRIVER = """
 import sys
 from support.recordings import small_recording
 from llamea_gpu.cluster import open_runner
+from llamea_gpu.cluster.connection import connect
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.tasks import build_tasks
@@ -240,11 +243,14 @@ def test_nothing_goes_on_without_its_driver(
     command = [sys.executable, "-c", DRIVER, address, str(pid_file)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], **pipes) as driver:
-        wait_until(lambda: pid_file.exists() or driver.poll() is not None)
-        assert driver.poll() is None, driver.communicate()
-        worker = int(pid_file.read_text())
-        driver.send_signal(end)
-        output, _ = driver.communicate(timeout=60)
+        try:
+            wait_until(lambda: pid_file.exists() or driver.poll() is not None)
+            assert driver.poll() is None, driver.communicate()
+            worker = int(pid_file.read_text())
+            driver.send_signal(end)
+            output, _ = driver.communicate(timeout=GENEROUS_S)
+        finally:
+            driver.kill()  # or a failure would wait for it for ever
     assert str(local.run(PROGRAM, TASKS[0], 1).rows.tolist()) in output
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
@@ -263,6 +269,33 @@ def test_closing_ends_what_runs_and_drops_what_waits(nodes: Any, tmp_path: Path)
         runner.submit(PROGRAM, TASKS[0], 1)
     worker = int(pid_file.read_text())
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def test_a_client_server_that_crashes_as_it_starts_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [ConnectionAbortedError("Starting Ray client server failed")] * 3
+    asked = []
+
+    def init(address: str, **_: object) -> None:
+        asked.append(address)
+        if answers:
+            raise answers.pop()
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", init)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert connect(f"ray://{address}")
+        assert asked == [f"ray://{address}"] * 4
+        answers += [ConnectionAbortedError("Starting Ray client server failed")] * 4
+        with pytest.raises(ClusterError, match="Starting Ray client server failed"):
+            connect(f"ray://{address}")
+        assert len(asked) == 8
+        answers += [ConnectionAbortedError("by the head")]
+        with pytest.raises(ClusterError, match="by the head"):
+            connect(address)
+        assert len(asked) == 9
 
 
 def test_a_missing_library_and_a_wrong_address_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

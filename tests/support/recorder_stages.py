@@ -138,3 +138,13 @@ def fake_engine(
     assert folder.is_dir()
     compiling = FakeStage("compile", trail_folder, seconds)
     return [compiling] * 2, [FakeStage("time", trail_folder, seconds, refuses)]
+
+
+def fake_stages_on_node(
+    trail_folder: Path, seconds: float, script: Any, shape: str, compilers: int, folder: Path
+) -> tuple[list[Stage], list[Stage]]:
+    """In the place of those of a kernel's script, which must be there."""
+    assert script.here().is_file()
+    assert shape
+    compiling, timing = fake_engine(trail_folder, seconds, "", folder)
+    return compiling[:1] * compilers, timing

@@ -1,7 +1,8 @@
 """Measure a cloud of a whole Helion ConfigSpec, which is too large to list.
 
 Compiling processes and one timing process a GPU work side by side, as when a grid is recorded; what
-they measure is chosen by :mod:`llamea_gpu.recording.clouds`.
+they measure is chosen by :mod:`llamea_gpu.recording.clouds`. With a cluster, those processes are on
+its nodes.
 
 Needs a CUDA GPU and Helion 1.5 or newer.
 """
@@ -15,12 +16,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from llamea_gpu.cluster.connection import connected
+from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script
+from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus, run_on
 from llamea_gpu.contract import Configuration
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.limits import Limits
@@ -29,7 +34,7 @@ from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Stage
 from llamea_gpu.frameworks.helion.kernel_script import recording_name
 from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
-from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.frameworks.helion.static import FakeArguments, facts_of_device, pretend_gpu
 from llamea_gpu.recording.clouds import (
     CloudOutcome,
     CloudPlan,
@@ -38,7 +43,13 @@ from llamea_gpu.recording.clouds import (
     measure_cloud,
     short_device,
 )
-from llamea_gpu.recording.helion.record import chosen_devices, common_facts
+from llamea_gpu.recording.helion.record import (
+    check_devices,
+    check_installed,
+    chosen_devices,
+    common_facts,
+    stages_on_node,
+)
 from llamea_gpu.recording.progress import RecordProgress
 
 _AHEAD = 2  # configurations on their way, for each compiling process
@@ -54,6 +65,7 @@ class CloudSettings(MixtureSettings):
         compilers: compiling processes; None for one a core that no timing process needs.
         devices: indices of GPUs, all of one kind; None for all there are.
         compile_timeout_s, timing_timeout_s: after which a configuration counts as timed out.
+        cluster, gpu: as of :class:`llamea_gpu.recording.helion.record.RecordSettings`.
     """
 
     shape: str | None = None
@@ -61,6 +73,11 @@ class CloudSettings(MixtureSettings):
     devices: tuple[int, ...] | None = None
     compile_timeout_s: float = 12.0
     timing_timeout_s: float = 10.0
+    cluster: str = ""
+    gpu: str = ""
+
+    def __post_init__(self) -> None:
+        check_devices(self.cluster, self.devices)
 
 
 def record_cloud(
@@ -88,6 +105,8 @@ def record_cloud(
         SearcherError: a searcher is not there.
     """
     start = monotonic()
+    if settings.cluster:
+        return _record_on_cluster(script, output, settings, progress, start)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         if template is None:  # it imports what the stages need while this process does the same
@@ -99,7 +118,8 @@ def record_cloud(
         timing = [TimingStage(script, settings.shape, folder, device) for device in devices]
         # Its processes open the kernel while this one does the same.
         pipeline = stack.enter_context(opened(compiling, timing, settings, template))
-        plan = plan_cloud(script, replace(settings, compilers=compilers, devices=devices))
+        asked = replace(settings, compilers=compilers, devices=devices)
+        plan = plan_cloud(script, asked, len(devices))
         return measure_cloud(
             plan,
             pipeline,
@@ -111,6 +131,43 @@ def record_cloud(
         )
 
 
+def _record_on_cluster(
+    script: Path,
+    output: Path,
+    settings: CloudSettings,
+    progress: Callable[[RecordProgress], None],
+    start: float,
+) -> CloudOutcome:
+    """As :func:`record_cloud`; this machine needs no GPU, since it only chooses."""
+    check_installed()
+    with ExitStack() as stack:
+        stack.enter_context(connected(settings.cluster))
+        gpus = find_gpus(settings.gpu)
+        compilers = settings.compilers or max(1, gpus.cores - 1)
+        # What a space is depends on the GPU, which one of the nodes describes.
+        stack.enter_context(pretend_gpu(run_on(gpus, facts_of_device, DEVICE)))
+        plan = plan_cloud(script, replace(settings, compilers=compilers), gpus.count)
+        spec = EngineSpec(
+            partial(stages_on_node, Script.of(script), settings.shape, compilers),
+            _limits(settings),
+            PRELOAD,
+            exclusive=True,
+            versions=_versions(),
+            options={"hopeless": _HOPELESS},
+        )
+        pipeline = stack.enter_context(ClusterPipeline(spec, gpus, compilers))
+        ahead = (_AHEAD * compilers + 1) * gpus.count
+        return measure_cloud(plan, pipeline, ahead, output, settings, progress, start)
+
+
+def _limits(settings: CloudSettings) -> Limits:
+    return Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")}
+
+
 @contextmanager
 def opened(
     compiling: Sequence[Stage],
@@ -119,7 +176,7 @@ def opened(
     template: Template | None = None,
 ) -> Iterator[Pipeline]:
     """The processes that measure."""
-    limits = Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
+    limits = _limits(settings)
     with (
         tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-") as logs,
         Pipeline(compiling, timing, Path(logs), limits, template, hopeless=_HOPELESS) as pipeline,
@@ -127,8 +184,8 @@ def opened(
         yield pipeline
 
 
-def plan_cloud(script: Path, settings: CloudSettings) -> CloudPlan:
-    """Bind the kernel, without storage, and take its whole ConfigSpec.
+def plan_cloud(script: Path, settings: CloudSettings, gpus: int = 1) -> CloudPlan:
+    """Bind the kernel, without storage, and take its whole ConfigSpec; ``gpus`` will time.
 
     Raises:
         RecordingError: no GPU, or a script that does not fit.
@@ -154,7 +211,7 @@ def plan_cloud(script: Path, settings: CloudSettings) -> CloudPlan:
     space = make_space(np.random.default_rng(settings.seed))
     default = space.place(bound.config_spec.default_config())
     known += [] if default is None else [default]
-    versions = {name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")}
+    versions = _versions()
     header = {
         "journal": 1,
         "name": settings.name or f"{recording_name(case)}-{short_device(properties.name)}",
@@ -171,7 +228,7 @@ def plan_cloud(script: Path, settings: CloudSettings) -> CloudPlan:
         "ordinal": space.ordinal,
         "default": default,
         "starts": make_space(np.random.default_rng(0)).starts,
-        "provenance": {**versions, **_provenance(settings)},
+        "provenance": {**versions, **_provenance(settings, gpus)},
     }
     return CloudPlan(
         header,
@@ -211,7 +268,7 @@ def _drawn(space: Any, generation: Any, rng: np.random.Generator) -> Configurati
     return found
 
 
-def _provenance(settings: CloudSettings) -> dict[str, str]:
+def _provenance(settings: CloudSettings, gpus: int) -> dict[str, str]:
     return {
         **cloud_provenance(settings),
         "accuracy": "every result compared element by element with the default configuration's, "
@@ -220,7 +277,7 @@ def _provenance(settings: CloudSettings) -> dict[str, str]:
         f" each; of what takes {_HOPELESS:g} times the best, a single launch",
         "compile_s": f"cold cache, {settings.compilers} processes side by side",
         "benchmark_s": "load, check and time; the machine code comes from the compiling process",
-        "devices": str(len(settings.devices or (0,))),
+        "devices": str(gpus),
         "compile_timeout_s": f"{settings.compile_timeout_s:g}",
         "timing_timeout_s": f"{settings.timing_timeout_s:g}",
     }

@@ -88,11 +88,7 @@ class RecordSettings:
     gpu: str = ""
 
     def __post_init__(self) -> None:
-        if self.cluster and self.devices is not None:
-            raise RecordingError(
-                f"on a cluster all GPUs of a kind are used, but got devices {self.devices}: leave "
-                f"them out"
-            )
+        check_devices(self.cluster, self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +179,7 @@ def _record_on_cluster(
         elsewhere = replace(settings, grid=None, cluster="")
         plan = run_on(gpus, plan_recording, script.absolute(), elsewhere, grid)
         spec = EngineSpec(
-            partial(_stages, Script.of(script), settings.shape, compilers),
+            partial(stages_on_node, Script.of(script), settings.shape, compilers),
             _limits(settings),
             PRELOAD,
             exclusive=True,
@@ -199,8 +195,8 @@ def _record_on_cluster(
         )
 
 
-def _stages(script: Script, shape: str | None, compilers: int, folder: Path) -> Stages:
-    """Of the engine of one GPU; called on its node."""
+def stages_on_node(script: Script, shape: str | None, compilers: int, folder: Path) -> Stages:
+    """Of the engine of one GPU of a cluster; called on its node."""
     path = script.here()
     return (
         [CompileStage(path, shape, folder)] * compilers,
@@ -322,20 +318,42 @@ def _limits(settings: RecordSettings) -> Limits:
     return Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
 
 
+def check_devices(cluster: str, devices: tuple[int, ...] | None) -> None:
+    """Refuse a choice of GPUs on a cluster.
+
+    Raises:
+        RecordingError: there is one.
+    """
+    if cluster and devices is not None:
+        raise RecordingError(
+            f"on a cluster all GPUs of a kind are used, but got devices {devices}: leave them out"
+        )
+
+
+def check_installed() -> None:
+    """Whether Helion is.
+
+    Raises:
+        RecordingError: it, or what it needs, is not.
+    """
+    try:
+        import helion  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise RecordingError(
+            f"recording a Helion kernel needs helion, torch and triton, but {error.name} is not "
+            f"installed: pip install 'llamea-gpu[helion]'"
+        ) from error
+
+
 def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:
     """Indices of the GPUs to use: those wanted, else all there are.
 
     Raises:
         RecordingError: no Helion, no GPU, one that is not there, or GPUs of several kinds.
     """
-    try:
-        import helion  # noqa: F401 - only whether it is there
-        import torch
-    except ImportError as error:
-        raise RecordingError(
-            f"recording a Helion kernel needs helion, torch and triton, but {error.name} is not "
-            f"installed: pip install 'llamea-gpu[helion]'"
-        ) from error
+    check_installed()
+    import torch
+
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         raise RecordingError(

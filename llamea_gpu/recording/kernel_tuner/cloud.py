@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from llamea_gpu.engine.pipeline import Outcome
+from llamea_gpu.cluster.pipeline import ClusterPipeline
+from llamea_gpu.engine.pipeline import Outcome, Pipeline
 from llamea_gpu.engine.template import Template
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
 from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD, measurement
@@ -34,7 +35,12 @@ from llamea_gpu.recording.clouds import (
     short_device,
 )
 from llamea_gpu.recording.kernel_tuner.assembly import LEFT_OUT, kernel_tuner_version
-from llamea_gpu.recording.kernel_tuner.record import agreed, nvidia_facts, opened
+from llamea_gpu.recording.kernel_tuner.record import (
+    agreed,
+    nvidia_facts,
+    opened,
+    opened_on_cluster,
+)
 from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 from llamea_gpu.recording.progress import RecordProgress
 
@@ -56,7 +62,8 @@ def record_cloud(
         script: the kernel script, which is executed, in this process too.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
-        how: devices, compilers, backend, iterations, time limit and sizes; the rest plays no part.
+        how: devices or cluster, compilers, backend, iterations, time limit and sizes; the rest
+            plays no part.
         progress: told of each result.
 
     Raises:
@@ -68,9 +75,14 @@ def record_cloud(
     start = monotonic()
     kernel_tuner_version()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
-        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        pipeline = stack.enter_context(opened(script, how, folder, template, listed=False))
+        pipeline: Pipeline | ClusterPipeline
+        if how.cluster:
+            pipeline, how = stack.enter_context(opened_on_cluster(script, how, listed=False))
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
+            folder = Path(stack.enter_context(temporary))
+            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+            pipeline = stack.enter_context(opened(script, how, folder, template, listed=False))
         kernel = load_kernel_script(script, how.sizes)
         plan = plan_cloud(kernel, agreed(pipeline.facts()), settings, how)
         ahead = _AHEAD * how.compilers * len(how.devices)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -88,11 +88,7 @@ def record_kernel(
     with ExitStack() as stack:
         pipeline: Pipeline | ClusterPipeline
         if settings.cluster:
-            stack.enter_context(connected(settings.cluster))
-            gpus = find_gpus(settings.gpu)
-            settings = replace(settings, devices=tuple(range(gpus.count)))
-            spec = _spec(script, settings)
-            pipeline = stack.enter_context(ClusterPipeline(spec, gpus, settings.compilers))
+            pipeline, settings = stack.enter_context(opened_on_cluster(script, settings))
         else:
             temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
             folder = Path(stack.enter_context(temporary))
@@ -142,18 +138,31 @@ def opened(
     return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
 
 
-def _spec(script: Path, settings: RecordSettings) -> EngineSpec:
+@contextmanager
+def opened_on_cluster(
+    script: Path, settings: RecordSettings, *, listed: bool = True
+) -> Iterator[tuple[ClusterPipeline, RecordSettings]]:
+    """As :func:`opened`, on all GPUs of the cluster; with settings whose devices are these."""
+    with connected(settings.cluster):
+        gpus = find_gpus(settings.gpu)
+        settings = replace(settings, devices=tuple(range(gpus.count)))
+        spec = _spec(script, settings, listed=listed)
+        with ClusterPipeline(spec, gpus, settings.compilers) as pipeline:
+            yield pipeline, settings
+
+
+def _spec(script: Path, settings: RecordSettings, *, listed: bool) -> EngineSpec:
     """The engine of one GPU of a cluster."""
     return EngineSpec(
-        partial(_on_node, Script.of(script), settings),
+        partial(_on_node, Script.of(script), settings, listed),
         Limits(timing_s=settings.timeout_s),
         PRELOAD,
         versions={"kernel_tuner": kernel_tuner_version()},
     )
 
 
-def _on_node(script: Script, settings: RecordSettings, folder: Path) -> Stages:
-    return _stages(script.here(), settings, (DEVICE,), folder, listed=True), ()
+def _on_node(script: Script, settings: RecordSettings, listed: bool, folder: Path) -> Stages:
+    return _stages(script.here(), settings, (DEVICE,), folder, listed=listed), ()
 
 
 def _stages(
