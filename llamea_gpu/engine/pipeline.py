@@ -119,6 +119,21 @@ class _Pool:
         self.failed_starts = 0
         self.facts.setdefault(self.groups[self.workers.index(worker)], facts)
 
+    def can_spare(self, worker: Worker) -> bool:
+        """Whether another process of its device is open."""
+        pairs = list(zip(self.groups, self.workers, strict=False))
+        group = next(group for group, other in pairs if other is worker)
+        return any(
+            own == group and other is not worker and other.facts is not None for own, other in pairs
+        )
+
+    def do_without(self, worker: Worker) -> None:
+        """End one for good."""
+        i = self.workers.index(worker)
+        worker.stop()
+        for of_each in (self.workers, self.groups, self._stages, self._logs):
+            del of_each[i]
+
     def start_spares(self) -> None:
         """Start those that stand by."""
         self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
@@ -151,7 +166,8 @@ class Pipeline:
             pipeline's own.
         timing_template: that of the timing processes, if it is another one.
         spares: timing processes a device that stand by, so that one is there when another is lost;
-            they are started after the first few configurations.
+            they are started after the first few configurations, and those that do not open are
+            done without.
         deduplicate: time equal code once: compiled results with the same ``source`` share an
             outcome.
         hopeless: timing is told the best time so far as ``best_ms`` and may end early for what
@@ -476,6 +492,9 @@ class Pipeline:
     def _bury(self, pool: _Pool, worker: Worker, message: str) -> None:
         item = worker.task
         if worker.facts is None:
+            if pool.can_spare(worker):  # there may be no memory for one more
+                pool.do_without(worker)
+                return
             pool.failed_starts += 1
             if pool.failed_starts >= _MAX_FAILED_STARTS:
                 raise RecordingError(f"measuring must start, but {message}")
@@ -494,6 +513,9 @@ class Pipeline:
     def _end_overdue(self, pool: _Pool, worker: Worker) -> None:
         item = worker.task
         if worker.facts is None:
+            if pool.can_spare(worker):
+                pool.do_without(worker)
+                return
             raise RecordingError(
                 f"measuring must start within {self._limits.start_s:g} s, but did not: make the "
                 f"script's arguments and reference faster"

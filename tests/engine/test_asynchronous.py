@@ -69,6 +69,25 @@ def test_failed_code_is_not_timed_again_for_its_equals(tmp_path: Path) -> None:
     assert len(timed) == 1
 
 
+@pytest.mark.parametrize("start", ["crash-later", "hang-later"])
+def test_a_spare_that_does_not_open_is_done_without(tmp_path: Path, start: str) -> None:
+    """There may be no memory on the device for one more copy of the arguments."""
+    timing = FakeStage("time", tmp_path, 0.02, start=start)
+    limits = Limits(compile_s=5.0, timing_s=5.0, start_s=3.0 if start == "hang-later" else 60.0)
+    compiling = [FakeStage("compile", tmp_path)]
+    with Pipeline(compiling, [timing], tmp_path, limits, spares=2) as running:
+        running.submit([Task(x, {"x": x}) for x in range(_SPARES_AFTER)])
+        all_of(running)
+        assert len(running._timing.workers) == 3
+        deadline = time.monotonic() + 60
+        while len(running._timing.workers) > 1:
+            assert time.monotonic() < deadline
+            running._step(time.monotonic() + 0.1)
+        running.submit([Task(x, {"x": x}) for x in range(_SPARES_AFTER, 2 * _SPARES_AFTER)])
+        found = all_of(running)
+    assert [outcome.status for outcome in found.values()] == ["ok"] * _SPARES_AFTER
+
+
 def test_a_spare_goes_on_where_a_timing_process_is_lost(tmp_path: Path) -> None:
     with pipeline(tmp_path, spares=1) as running:
         running.submit([Task(x, {"x": x}) for x in range(10, 10 + _SPARES_AFTER)])

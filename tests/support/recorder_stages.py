@@ -54,7 +54,7 @@ class FakeStage:
 
     ok, error; refused (does not compile); hang; crash; crash-once; broken. Everything else a task
     holds is passed on. ``phases`` are names with seconds that it goes through first. With ``start``
-    "crash" it does not open, with "crash-later" only once.
+    "crash" it does not open, with "crash-later" only once, with "hang-later" it hangs then.
     """
 
     kind: str
@@ -71,6 +71,8 @@ class FakeStage:
         opened = any(line["kind"] == self.kind for line in trail(self.folder))
         if self.start == "crash" or (self.start == "crash-later" and opened):
             raise ValueError("no such library")
+        if self.start == "hang-later" and opened:
+            time.sleep(600)
         if self.imports:
             importlib.import_module(self.imports)
         self.note("open", {})

@@ -27,6 +27,7 @@ from helion.autotuner.precompile_future import _collect_source_modules
 from llamea_gpu.engine.early import early_template
 from llamea_gpu.engine.inherited import inherited
 from llamea_gpu.engine.limits import Limits
+from llamea_gpu.engine.nvidia import free_memory
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.scratch import scratch_folder
 from llamea_gpu.engine.side_by_side import Standing
@@ -49,6 +50,10 @@ LEAST_COMPILE_S = 3.0
 COMPILE_SHARE = 1 / 6
 FIRST_COMPILE_S = 10.0
 TIMING_S = 10.0
+# Timing processes beside the one at work. On some kernels a random configuration in four ends the
+# GPU's context, and a new process takes two seconds to open.
+SPARES = 2
+_CONTEXT_BYTES = 1 << 30  # of a process on the GPU, with what a kernel needs beside its arguments
 LOADING_S = 0.5  # of finalists, before they are read again
 LEAST_READING_S = 0.5
 _READING_PATIENCE_S = 5.0  # for a process that reads finalists, beyond what it was told to take
@@ -101,7 +106,7 @@ class KernelEngine:
                 self.folder,
                 _limits(settings),
                 self.timing_template(),
-                spares=1,
+                spares=_spares(arguments),
                 deduplicate=True,
                 hopeless=HOPELESS,
             )
@@ -333,6 +338,14 @@ def device_of(arguments: Any) -> Any:
     devices = {tensor.device for tensor in _tensors_of(arguments)}
     gpus = {device for device in devices if device.type != "cpu"} or devices
     return gpus.pop() if len(gpus) == 1 else None
+
+
+def _spares(arguments: Any) -> int:
+    """As many as there is room for on the GPU, each with arguments, results and right results."""
+    free = free_memory()
+    if free is None:
+        return SPARES
+    return max(0, min(SPARES, free // (3 * _bytes_of(arguments) + _CONTEXT_BYTES) - 1))
 
 
 def _bytes_of(arguments: Any) -> int:
