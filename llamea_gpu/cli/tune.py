@@ -66,8 +66,8 @@ def tune(
 ) -> None:
     """Tune a live kernel, or a recording, and print the best configuration as code.
 
-    Without --with, by steady_state_genetic_algorithm in Helion and by
-    conditioned_local_search in Kernel Tuner.
+    Without --with, by steady_state_genetic_algorithm in Helion, and by
+    conditioned_local_search in Kernel Tuner and on recordings.
 
     SCRIPT is executed, and so is an optimizer's source: on a live kernel in this
     process, on a recording in the sandbox. What a model answers to llm: is
@@ -96,8 +96,7 @@ def tune(
     else:
         warn_if_unsafe(settings.unsafe)
         recording = load_space(str(space), search_path(spaces_path))
-        of_helion = recording.info.framework.lower().startswith("helion")
-        named = searcher or RECOMMENDED["helion" if of_helion else "kernel_tuner"]
+        named = searcher or RECOMMENDED["recording"]
         with Console(stderr=True).status("tuning"):
             found = tune_recording(recording, named, settings)
     if as_json:

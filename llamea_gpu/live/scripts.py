@@ -26,6 +26,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 RECOMMENDED = {
     "helion": "steady_state_genetic_algorithm",
     "kernel_tuner": "conditioned_local_search",
+    "recording": "conditioned_local_search",
 }
 FrameworkName = Literal["helion", "kernel_tuner"]
 _FUNCTIONS: dict[str, FrameworkName] = {

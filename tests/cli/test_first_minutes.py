@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from llamea_gpu.archive import FILE_NAME
 from llamea_gpu.cli import EXAMPLES, _load, app
 from llamea_gpu.cli import bench as bench_command
+from llamea_gpu.live.scripts import RECOMMENDED
+from llamea_gpu.programs.shipped import shipped
 
 SPACE = "softmax-4096x4096"
 
@@ -172,10 +174,7 @@ def test_every_help_is_whole_in_a_terminal_of_80_columns() -> None:
     assert ragged == []
 
 
-def test_tune_has_a_searcher_of_its_own_for_each_framework() -> None:
-    for space, named in (
-        (SPACE, "steady_state_genetic_algorithm"),
-        ("matmul-2048x2048x1024", "conditioned_local_search"),
-    ):
-        done = llamea("tune", "--space", space, "--evaluations", 3, "--json")
-        assert json.loads(done.stdout)["searcher"] == named
+def test_tune_has_a_searcher_of_its_own() -> None:
+    assert set(RECOMMENDED.values()) <= set(shipped())
+    done = llamea("tune", "--space", SPACE, "--evaluations", 3, "--json")
+    assert json.loads(done.stdout)["searcher"] == RECOMMENDED["recording"]
