@@ -42,6 +42,7 @@ from llamea_gpu.promotion.tuning import Tuning, tune
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.searchers.registry import ProgramSearcher
+from llamea_gpu.spaces.catalogue import is_cloud
 from llamea_gpu.tasks import Task, Trace, build_tasks
 
 VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
@@ -118,7 +119,7 @@ def promote(
 
     Raises:
         ArchiveError: the folder holds no run, or no such candidate.
-        SettingsError: training and validation overlap.
+        SettingsError: training and validation overlap, or one of them is a modelled whole space.
         SpaceError: a space is not found.
     """
     with closing(Archive.open(run)) as archive:
@@ -145,9 +146,21 @@ def _tasks(
     recorded: EvolutionSettings, settings: PromotionSettings
 ) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     path = _search_path(recorded, settings)
+    _refuse_modelled((*(settings.spaces or recorded.spaces), *settings.validation), path)
     training = load_patterns(settings.spaces or recorded.spaces, path)
     validation = load_patterns(settings.validation, path)
     return build_tasks(training, recorded.clock), build_tasks(validation, recorded.clock)
+
+
+def _refuse_modelled(specs: Sequence[str], path: Sequence[Path]) -> None:
+    """A card's P is measured; a modelled score is another thing."""
+    clouds = [name for name in expand(specs, path) if is_cloud(name, path)]
+    if clouds:
+        raise SettingsError(
+            f"promotion must be on recordings, whose P is measured, but {', '.join(clouds)} are "
+            f"modelled whole spaces: give recordings with --space and --validation, or write the "
+            f"program to a file and compare it with `llamea-gpu bench FILE.py ... --spaces CLOUD`"
+        )
 
 
 def _refuse_overlap(
