@@ -16,6 +16,8 @@ import pytest
 # for each other: some tests take five times the CPU. Read when numpy and torch are imported.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+# Ray's handler of deadly signals would stay in this process, and in what is forked from it.
+os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
 
 
 def pytest_collection_finish() -> None:

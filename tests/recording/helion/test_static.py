@@ -238,7 +238,7 @@ def test_describe_shows_slots_and_the_filter_and_says_static(
     assert {"block_sizes[0]", "num_warps", "pid_type"} <= {slot["name"] for slot in found["slots"]}
     assert [row["kind"] for row in found["compiled"]][-3:] == ["random"] * 3
     assert [row["config"] for row in found["compiled"]] == asked
-    again = CliRunner().invoke(app, command)
+    again = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     assert "STATIC" in again.output
     assert "too large" in again.output
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]  # drawn from a seed
