@@ -72,7 +72,7 @@ class Outcome:
 @dataclass(slots=True)
 class _Item:
     task: Task
-    attempts: int = 0
+    attempts: float = 0
     compiled: Mapping[str, Any] | None = None
 
 
@@ -502,7 +502,8 @@ class Pipeline:
         pool.replace(worker)
         if item is None:
             return
-        item.attempts += 1
+        # A template takes all its workers along: another may have been given this one's task.
+        item.attempts += 1 / 2 if worker.orphaned else 1
         if item.attempts < _MAX_ATTEMPTS:
             (self._compiled if pool is self._timing else self._pending).appendleft(item)
         elif pool is self._device_pool:

@@ -87,6 +87,7 @@ class Worker:
         task: what it is at; None when idle.
         deadline: of ``time.monotonic``, when it has taken too long; limit_s: so many seconds.
         phase_s: seconds of the present task by phase, those that are over.
+        orphaned: whether it died because its template did.
     """
 
     def __init__(self, stage: Stage, log: Path, start_s: float, template: Template) -> None:
@@ -94,6 +95,7 @@ class Worker:
         self._log, self._template = log, template
         self.facts: Mapping[str, Any] | None = None
         self.task: Any = None
+        self.orphaned = False
         self.phase_s: dict[str, float] = {}
         self._phase, self._phase_since = "", monotonic()
         self.limit_s = self._left_s = start_s
@@ -165,6 +167,7 @@ class Worker:
 
     def _last_words(self) -> str:
         code = self._template.end(self._number, _LEAVE_S)
+        self.orphaned = code is None
         how = "with its template" if code is None else f"exit status {code}"
         how = f"signal {-code}" if code is not None and code < 0 else how
         text = self._log.read_text(errors="replace")[-_LAST_WORDS:]
