@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 from llamea_gpu.models.features import FeatureTable
 from llamea_gpu.models.forest import Floats
@@ -182,6 +181,8 @@ def examine(cloud: Cloud) -> Figures:
 
 def spearman(a: Floats, b: Floats) -> float:
     """Rank correlation; 0 where one of the two does not vary."""
+    from scipy.stats import rankdata
+
     x, y = (ranks - ranks.mean() for ranks in (rankdata(a), rankdata(b)))
     norm = math.sqrt(float((x @ x) * (y @ y)))
     return float(x @ y) / norm if norm > 0 else 0.0

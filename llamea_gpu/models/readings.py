@@ -21,8 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from llamea_gpu.spaces.cloud import Cloud
 
@@ -102,6 +100,9 @@ class Readings:
 
 def _groups(cloud: Cloud) -> Ints:
     """Rows that share a configuration or a code, directly or by way of others, share a number."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     rows = np.arange(len(cloud))
     _, configuration = np.unique(cloud.configurations, axis=0, return_inverse=True)
     _, code = np.unique(cloud.source, return_inverse=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,20 @@ SPACE = "softmax-4096x4096"
 
 def test_version_and_help() -> None:
     assert process("--version").stdout.startswith("llamea-gpu ")
-    assert "evolve" in process("--help").stdout
+    assert "evolve" in llamea("--help").stdout
+
+
+def test_to_start_takes_no_library_that_only_some_commands_need() -> None:
+    code = (
+        "import contextlib, sys, llamea_gpu.cli as cli\n"
+        "sys.argv[1:] = ['--help']\n"  # imports every command
+        "with contextlib.suppress(SystemExit):\n"
+        "    cli.main()\n"
+        "known = 'jinja2', 'openai', 'optuna', 'pandas', 'plotly', 'ray', 'scipy', 'torch'\n"
+        "print([name for name in known if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
