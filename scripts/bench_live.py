@@ -6,9 +6,14 @@
 
 Each run is a process of its own with cold caches and its imports done. Its seconds begin when the
 kernel is bound and its tuning starts. When all runs of a kernel are done, their winners are timed
-head to head in interleaved passes, in one process; the table is relative to the fastest of them,
-the curves to the best reading of all runs of that kernel. With several GPUs as many runs go on at
-once, each with its share of the cores, for Helion's own compiling processes too.
+head to head in interleaved passes, in one process, and beside them the best configurations of the
+kernel's shipped cloud; the table is relative to the fastest of all of these, the best known, the
+curves to the best reading of all runs of that kernel. With several GPUs as many runs go on at once,
+each with its share of the cores, for Helion's own compiling processes too.
+
+An arm's difference from another is the mean over kernels of the difference of mean log times; its
+interval, of 95 %, is Student's with the variances of the runs of either on each kernel: seeds vary,
+these kernels do not.
 
 Everything goes to FOLDER as it comes: runs.jsonl, winners.jsonl, a journal for each run on the
 engine (journals/KERNEL-ARM-SEED.jsonl; packed into journals.tar.gz when a kernel is done),
@@ -34,10 +39,12 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+from llamea_gpu.statistics import mean_of_independent, student_half_width
 
 KERNELS = ["attention", "chunk_scan", "rope", "grouped_matmul", "matmul", "layer_norm"]
 ARMS = [
@@ -51,6 +58,7 @@ ARMS = [
 ]
 MARKS_S = (5, 10, 15, 30, 45)
 PASSES = 15
+KNOWN = 3  # configurations of a cloud that are timed beside the winners
 START_S = 15.0  # of a run's process: loading, binding, ending
 PATIENCE = 3.0  # times the seconds of a run, and of importing: then it hangs
 IMPORT_S = 60.0
@@ -112,8 +120,8 @@ def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) 
     }
 
 
-def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> list[float]:
-    """Median milliseconds of each configuration, in interleaved passes."""
+def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Median milliseconds of each configuration and of the best known, in interleaved passes."""
     import helion
     import torch
 
@@ -121,13 +129,14 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> list[float]:
     from llamea_gpu.frameworks.helion.stages import set_caches
     from llamea_gpu.frameworks.helion.timing import time_call
 
-    different = {json.dumps(config, sort_keys=True): config for config in configs}
     with tempfile.TemporaryDirectory() as folder:
-        compile_all(find_script(kernel), list(different.values()), Path(folder))
-        set_caches(Path(folder))
         with torch.device("cuda"):
             case = load_case(find_script(kernel))
         bound = case.kernel.bind(case.arguments)
+        known = best_known(kernel, case.shape, bound)
+        different = {json.dumps(each, sort_keys=True): each for each in [*configs, *known]}
+        compile_all(find_script(kernel), list(different.values()), Path(folder))
+        set_caches(Path(folder))
         functions = [bound.compile_config(helion.Config(**each)) for each in different.values()]
         times: list[list[float]] = [[] for _ in functions]
         for number in range(PASSES + 1):
@@ -138,7 +147,36 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> list[float]:
                 if number:  # the first pass heats up
                     times[place].append(reading)
     medians = dict(zip(different, map(statistics.median, times), strict=True))
-    return [medians[json.dumps(config, sort_keys=True)] for config in configs]
+    ours, clouds = (
+        [medians[json.dumps(config, sort_keys=True)] for config in each]
+        for each in (configs, known)
+    )
+    return ours, clouds
+
+
+def best_known(kernel: str, shape: str, bound: Any) -> list[dict[str, Any]]:
+    """The best configurations of the kernel's clouds that ship and fit this Helion."""
+    import numpy as np
+
+    from llamea_gpu.frameworks.helion.space import HelionSpace
+    from llamea_gpu.spaces.catalogue import list_clouds, load_cloud
+
+    generation = bound.config_spec.create_config_generation()
+    seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
+    space = HelionSpace(generation, np.random.default_rng(0), seeds)
+    known: dict[str, dict[str, Any]] = {}
+    for entry in list_clouds():
+        cloud = load_cloud(entry.name)
+        if (cloud.script, cloud.shape) != (Path(kernel).stem, shape):
+            continue
+        if (cloud.names, cloud.values) != (tuple(space.names), tuple(space.values)):
+            print(f"{entry.name}: not the space of this kernel here, left out", file=sys.stderr)
+            continue
+        order = np.argsort(np.where(cloud.ok, cloud.times_ms, math.inf), kind="stable")
+        for row in order[: 4 * KNOWN]:
+            config = dict(space.config(cloud.configuration(int(row))))
+            known.setdefault(str(cloud.source[row]) or json.dumps(config, sort_keys=True), config)
+    return list(known.values())[:KNOWN]
 
 
 def compile_all(script: Path, configs: Sequence[dict[str, Any]], folder: Path) -> None:
@@ -288,6 +326,19 @@ def pack(folder: Path, kernel: str) -> None:
 # -- what it says -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Times:
+    """What was timed head to head on one kernel: its runs' winners, and what its cloud knew."""
+
+    winners_ms: list[float]
+    known_ms: list[float]
+
+    @property
+    def best_ms(self) -> float:
+        """The best known."""
+        return min([*self.winners_ms, *self.known_ms], default=math.nan)
+
+
 def best_at(run: dict[str, Any], seconds: float) -> float:
     """The best time known after so many seconds, by the run's own readings."""
     return min((t for s, t in run["measured"] if t is not None and s <= seconds), default=math.inf)
@@ -299,12 +350,13 @@ def rate(run: dict[str, Any]) -> float:
     return len(run["measured"]) / last_s if last_s else 0.0
 
 
-def table(kernel: str, runs: list[dict[str, Any]], winners_ms: list[float]) -> str:
-    """One kernel's runs: curves relative to the best reading, winners to the fastest winner."""
-    best_ms = min(winners_ms, default=math.nan)
+def table(kernel: str, runs: list[dict[str, Any]], times: Times) -> str:
+    """One kernel's runs: curves relative to the best reading, winners to the best known."""
+    winners_ms, best_ms = times.winners_ms, times.best_ms
     read_ms = min((best_at(run, math.inf) for run in runs), default=math.nan)
     default_ms = next((run["default_ms"] for run in runs if run["default_ms"]), math.nan)
-    lines = [f"{kernel}: best {best_ms:.5f} ms, default {default_ms:.5f} ms"]
+    known = f", of its cloud {min(times.known_ms):.5f} ms" if times.known_ms else ""
+    lines = [f"{kernel}: best {best_ms:.5f} ms{known}, default {default_ms:.5f} ms"]
     for run, time_ms in zip(runs, winners_ms, strict=True):
         curve = " ".join(f"{best_at(run, mark) / read_ms:6.3f}" for mark in MARKS_S)
         worked = sorted(s for s, t in run["measured"] if t is not None)
@@ -320,13 +372,13 @@ def table(kernel: str, runs: list[dict[str, Any]], winners_ms: list[float]) -> s
     return "\n".join(lines)
 
 
-def finished(folder: Path) -> dict[str, tuple[list[dict[str, Any]], list[float]]]:
-    """Runs and times of their winners, of kernels whose winners were timed, by kernel."""
+def finished(folder: Path) -> dict[str, tuple[list[dict[str, Any]], Times]]:
+    """Runs and times, of kernels whose winners were timed, by kernel."""
     runs = {(r["kernel"], r["arm"], r["seed"]): r for r in lines_of(folder / "runs.jsonl")}
     found = {}
     for line in lines_of(folder / "winners.jsonl"):  # the last one of a kernel holds
         of_kernel = [runs[line["kernel"], arm, seed] for arm, seed in line["runs"]]
-        found[line["kernel"]] = (of_kernel, line["winners_ms"])
+        found[line["kernel"]] = (of_kernel, Times(line["winners_ms"], line.get("known_ms", [])))
     return found
 
 
@@ -337,11 +389,11 @@ def summary(folder: Path) -> str:
     rates: dict[tuple[str, str], list[float]] = defaultdict(list)
     elapsed: dict[str, list[float]] = defaultdict(list)
     kernels = finished(folder)
-    for kernel, (runs, winners_ms) in kernels.items():
+    for kernel, (runs, times) in kernels.items():
         read_ms = min(best_at(run, math.inf) for run in runs)
-        for run, time_ms in zip(runs, winners_ms, strict=True):
+        for run, time_ms in zip(runs, times.winners_ms, strict=True):
             arm = run["arm"]
-            finals[arm].append(time_ms / min(winners_ms))
+            finals[arm].append(time_ms / times.best_ms)
             rates[arm, kernel].append(rate(run))
             elapsed[arm].append(run["elapsed_s"])
             for mark in MARKS_S:
@@ -364,7 +416,48 @@ def summary(folder: Path) -> str:
             if (arm, kernel) in rates
         ]
         lines.append(f"  {arm:42} {', '.join(cells)}")
-    return "\n".join([*lines, *rate_ratios(rates, list(kernels))])
+    return "\n".join([*lines, *rate_ratios(rates, list(kernels)), *differences(folder)])
+
+
+def differences(folder: Path) -> Iterable[str]:
+    """Each arm's winners, and its best so far on the way, against the best arm's, in percent."""
+    logs: dict[str, dict[str, dict[str, list[float]]]] = {}  # by moment, arm, kernel
+    for kernel, (runs, times) in finished(folder).items():
+        for run, time_ms in zip(runs, times.winners_ms, strict=True):
+            moments = {f"after {mark} s": best_at(run, mark) for mark in MARKS_S[:-1]}
+            for moment, reached_ms in {"winners": time_ms, **moments}.items():
+                of_arm = logs.setdefault(moment, {}).setdefault(run["arm"], {})
+                of_arm.setdefault(kernel, []).append(math.log(reached_ms))
+    if not logs:
+        return
+    first, *others = sorted(logs["winners"], key=lambda arm: mean_of_means(logs["winners"][arm]))
+    for moment, of_arms in logs.items():
+        cells = [
+            f"{arm} {said}"
+            for arm in others
+            if (said := difference(of_arms[first], of_arms[arm])) is not None
+        ]
+        if cells:
+            yield f"{moment}, slower than {first} [95 %]: {', '.join(cells)}"
+
+
+def mean_of_means(of_kernels: dict[str, list[float]]) -> float:
+    return statistics.mean(map(statistics.mean, of_kernels.values()))
+
+
+def difference(first: dict[str, list[float]], other: dict[str, list[float]]) -> str | None:
+    """By how much ``other`` is slower, on the kernels that both have, two runs or more each."""
+    both = [k for k in first if min(len(first[k]), len(other.get(k, ()))) > 1]
+    if not both or not all(map(math.isfinite, [t for k in both for t in first[k] + other[k]])):
+        return None
+    means = [statistics.mean(other[k]) - statistics.mean(first[k]) for k in both]
+    variances = [sum(statistics.variance(x[k]) / len(x[k]) for x in (first, other)) for k in both]
+    degrees = min(len(first[k]) + len(other[k]) - 2 for k in both)
+    error, effective = mean_of_independent(variances, degrees)
+    width = float(student_half_width(error, effective))
+    middle = statistics.mean(means)
+    low, mean, high = (100 * math.expm1(middle + x) for x in (-width, 0.0, width))
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] ({len(both)} kernels)"
 
 
 def mean_and_worst(ratios: list[float]) -> str:
@@ -466,17 +559,18 @@ class Bench:
         runs = [run for run in runs if run["best"]]
         keys = [[run["arm"], run["seed"]] for run in runs]
         timed = [(x["kernel"], x["runs"]) for x in lines_of(self.folder / "winners.jsonl")]
-        winners_ms = None
+        found = None
         if runs and (kernel, keys) not in timed:
             configs = [run["best"] for run in runs]
             job = {"do": "head_to_head", "kernel": kernel, "configs": configs}
-            winners_ms = child(job, 5 * HEAD_TO_HEAD_S, place)
+            found = child(job, 5 * HEAD_TO_HEAD_S, place)
         with self.changed:
             pack(self.folder, kernel)
-            if winners_ms:
-                line = {"kernel": kernel, "runs": keys, "winners_ms": winners_ms}
+            if found:
+                times = Times(*found)
+                line = {"kernel": kernel, "runs": keys, **asdict(times)}
                 add_line(self.folder / "winners.jsonl", line)
-                print(table(kernel, runs, winners_ms), flush=True)
+                print(table(kernel, runs, times), flush=True)
             (self.folder / "summary.txt").write_text(report(self.folder))
 
 
