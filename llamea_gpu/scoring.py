@@ -66,6 +66,39 @@ _MAX_CSV_BYTES = 1 << 28
 _RESAMPLED_TIMES = 4_000
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a score is called where it is printed, so that no modelled one passes for measured.
+
+    ``scale`` says what 0 and 1 are, ``best`` what regrets and targets are relative to, ``costs``
+    what stands before a time.
+    """
+
+    name: str
+    scale: str
+    best: str
+    costs: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name at the beginning of a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+
+MEASURED = Measure("P", "0 is random search, 1 the optimum at once", "the optimum")
+MODELLED = Measure(
+    "modelled score",
+    "0 is Helion's LFBOTreeSearch at full effort, 1 the best known at once; modelled, not measured",
+    "the best known",
+    "modelled ",
+)
+
+
+def measure_of(modelled: bool) -> Measure:
+    """What scores are called on whole spaces, whose costs are ``modelled``, and on recordings."""
+    return MODELLED if modelled else MEASURED
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternalTrace:
     """One run that another program recorded: times (n,) in s, not decreasing, and costs (n,) in ms.

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from llamea_gpu.errors import BenchError
 from llamea_gpu.modelled import AnyTask, WholeTask
+from llamea_gpu.scoring import Measure, measure_of
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.spaces.features import (
@@ -42,34 +43,6 @@ _OPTIONS = {
     "cpu_limit_s": "--cpu-limit",
     "budget_s": "--budget-s",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What a score is called where it is printed, so that no modelled one passes for measured.
-
-    ``scale`` says what 0 and 1 are, ``best`` what regrets and targets are relative to, ``costs``
-    what stands before a time.
-    """
-
-    name: str
-    scale: str
-    best: str
-    costs: str = ""
-
-    @property
-    def title(self) -> str:
-        """The name at the beginning of a sentence."""
-        return self.name[0].upper() + self.name[1:]
-
-
-MEASURED = Measure("P", "0 is random search, 1 the optimum at once", "the optimum")
-MODELLED = Measure(
-    "modelled score",
-    "0 is Helion's LFBOTreeSearch at full effort, 1 the best known at once; modelled, not measured",
-    "the best known",
-    "modelled ",
-)
 
 
 class RunKey(NamedTuple):
@@ -158,7 +131,7 @@ class SpaceInfo:
     @property
     def measure(self) -> Measure:
         """What scores on it are called."""
-        return MODELLED if self.modelled else MEASURED
+        return measure_of(self.modelled)
 
     @property
     def is_lottery(self) -> bool:
@@ -178,7 +151,7 @@ class Plan:
     @property
     def measure(self) -> Measure:
         """What scores are called: tasks are all modelled or all measured."""
-        return MODELLED if any(space.modelled for space in self.spaces) else MEASURED
+        return measure_of(any(space.modelled for space in self.spaces))
 
     @property
     def size(self) -> int:

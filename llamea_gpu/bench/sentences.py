@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from llamea_gpu.bench.findings import Comparison, Interval, Standing
-from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, MEASURED, Measure, Plan
+from llamea_gpu.bench.plan import LOTTERY_EVALUATIONS, Plan
 from llamea_gpu.bench.samples import MIN_REPEATS
+from llamea_gpu.scoring import MEASURED, Measure
 from llamea_gpu.tasks import Trace
 
 FINE = 0.05  # a difference of P that a bench ought to be able to see

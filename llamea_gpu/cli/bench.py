@@ -24,7 +24,7 @@ from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.iohprofiler import write_logs
-from llamea_gpu.bench.plan import Measure, SpaceInfo
+from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.suites import expand, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
@@ -47,6 +47,7 @@ from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import BenchError
 from llamea_gpu.modelled import load_tasks
 from llamea_gpu.runner.yardsticks import with_yardsticks
+from llamea_gpu.scoring import Measure
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.tasks import Task
 

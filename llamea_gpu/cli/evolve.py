@@ -145,7 +145,8 @@ def _run(
             soft_wrap=True,
         )
     try:
-        with RunView(settings, console, plain=plain) as view, report or nullcontext():
+        shown = RunView(settings, problem.measure, console, plain=plain)
+        with shown as view, report or nullcontext():
             observer = Several(view, report) if report else view
             outcome = drive(folder, archive, settings, problem, observer)
     except KeyboardInterrupt:
@@ -155,8 +156,8 @@ def _run(
         )
         raise typer.Exit(130) from None
     _print_warnings(console, outcome.warnings)
-    print_table(console, generation_table(outcome.population, settings.offspring))
-    print_table(console, leaders_table(outcome.population))
+    print_table(console, generation_table(outcome.population, settings.offspring, problem.measure))
+    print_table(console, leaders_table(outcome.population, problem.measure))
     best = outcome.population.best()
     if best is not None and best.program is not None:
         path = folder / "best.py"

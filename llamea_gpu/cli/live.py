@@ -16,6 +16,7 @@ from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import Ledger, RunEstimate, Totals
+from llamea_gpu.scoring import MODELLED, Measure
 
 SHOWN_CANDIDATES = 10
 
@@ -35,8 +36,11 @@ class Several:
 class RunView:
     """Observes a run and renders it; use as a context manager around the run."""
 
-    def __init__(self, settings: EvolutionSettings, console: Console, *, plain: bool) -> None:
+    def __init__(
+        self, settings: EvolutionSettings, measure: Measure, console: Console, *, plain: bool
+    ) -> None:
         self._settings = settings
+        self._measure = measure
         self._console = console
         self._live = None if plain else Live(console=console, refresh_per_second=4)
         self._ledger: Ledger | None = None
@@ -73,7 +77,8 @@ class RunView:
         if self._live:
             self._live.update(self._render())
         elif kind in ("seed", "settled"):
-            self._console.print(_line(detail["candidate"]), highlight=False, soft_wrap=True)
+            line = _line(detail["candidate"], self._measure)
+            self._console.print(line, highlight=False, soft_wrap=True)
         elif kind == "stopped" and detail["reason"] != "complete":
             self._console.print(f"stopped: {detail['reason']}", highlight=False)
 
@@ -88,9 +93,8 @@ class RunView:
             facts.add_row("scoring seeds", f"{len(self._seeds)} of {seeds}")
         facts.add_row("candidates", f"{len(self._settled)} of {total}")
         if best is not None:
-            facts.add_row(
-                "best", f"{cell(best.identifier)}  P {best.p:.3f} ± {best.standard_error:.3f}"
-            )
+            scored_as = f"{self._measure.name} {best.p:.3f} ± {best.standard_error:.3f}"
+            facts.add_row("best", f"{cell(best.identifier)}  {scored_as}")
         stages = Counter(self._stages.values())
         facts.add_row("in flight", ", ".join(f"{n} {name}" for name, n in sorted(stages.items())))
         kinds = Counter(c.kind for c in self._settled if c.status == FAILED)
@@ -99,7 +103,7 @@ class RunView:
             facts.add_row("spent", spent_text(self._ledger.totals))
         facts.add_row("time", self._time_left(total))
         table = Table(expand=True)
-        for column in ("candidate", "operator", "P ± s.e.", "idea or failure"):
+        for column in ("candidate", "operator", f"{self._measure.name} ± s.e.", "idea or failure"):
             table.add_column(column, no_wrap=column != "idea or failure")
         for candidate in self._settled[-SHOWN_CANDIDATES:]:
             table.add_row(*_cells(candidate))
@@ -148,8 +152,10 @@ def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
     return cell(candidate.identifier), cell(candidate.operator), score, cell(text)
 
 
-def _line(candidate: Candidate) -> str:
+def _line(candidate: Candidate, measure: Measure) -> str:
     name, operator, score, text = _cells(candidate)
+    if measure is MODELLED and candidate.p is not None:
+        score = f"modelled {score}"
     return (
         f"{name:>4}  {operator:10}  {score:15}  {text}"
         if candidate.is_written

@@ -16,11 +16,13 @@ from rich.table import Table
 from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.cli.tables import (
+    LEADERS,
     arms_table,
     generation_table,
     leaders_table,
     print_table,
     score_text,
+    times_table,
 )
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
@@ -28,10 +30,12 @@ from llamea_gpu.evolution.behaviour import novelty
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.comparison import Effort, RunResult, compare
 from llamea_gpu.evolution.inspiration import recorded_provenance
-from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.population import Population, settled_traces
 from llamea_gpu.evolution.settings import recorded_settings
+from llamea_gpu.evolution.training_spaces import run_measure, training_spaces
 from llamea_gpu.llm import save_recording
 from llamea_gpu.prompting import Feedback
+from llamea_gpu.scoring import MODELLED, Measure
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
@@ -54,12 +58,11 @@ def list_(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table("run", "created", "candidates", "best", "P")
+    table = Table("run", "created", "candidates", "best", "score")
     for row in rows:
-        p = f"{row['p']:.3f}" if row["p"] is not None else "-"
-        table.add_row(
-            cell(row["run"]), row["created"], str(row["candidates"]), cell(row["best"] or "-"), p
-        )
+        score = f"{row['measure']} {row['p']:.3f}" if row["p"] is not None else "-"
+        best = cell(row["best"] or "-")
+        table.add_row(cell(row["run"]), row["created"], str(row["candidates"]), best, score)
     print_table(output_console(), table)
 
 
@@ -73,6 +76,7 @@ def _summary(run: Path) -> dict[str, Any]:
             "candidates": len(population.written().candidates),
             "best": best.identifier if best else None,
             "p": best.p if best else None,
+            "measure": run_measure(archive.facts).name,
         }
 
 
@@ -88,18 +92,30 @@ def show(
         settings = recorded_settings(archive.facts.get("settings", ""))
         brought = recorded_provenance(archive.facts)
         answers = [call.answer for call in archive.calls() if call.answer is not None]
+        measure, spaces = run_measure(archive.facts), training_spaces(archive.facts)
+        leaders = population.elite(LEADERS) if candidate is None else [_find(population, candidate)]
+        times = None
+        if measure is MODELLED:
+            times = times_table(spaces, [(c, settled_traces(archive, c)) for c in leaders])
     if candidate is not None:
-        _show_candidate(_find(population, candidate), as_json=as_json)
+        _show_candidate(leaders[0], measure, times, as_json=as_json)
         return
     if as_json:
         novel = novelty({c.slot: c.behaviour for c in population.candidates})
         rows = [{**_row(c), "novelty": novel.get(c.slot)} for c in population.candidates]
-        document = {"settings": settings.model_dump(), "inspirations": brought, "candidates": rows}
+        document = {
+            "settings": settings.model_dump(),
+            "measure": measure.name,
+            "inspirations": brought,
+            "candidates": rows,
+        }
         typer.echo(json.dumps(document, indent=1))
         return
     console = output_console()
-    print_table(console, generation_table(population, settings.offspring))
-    print_table(console, leaders_table(population))
+    print_table(console, generation_table(population, settings.offspring, measure))
+    print_table(console, leaders_table(population, measure))
+    if times is not None:
+        print_table(console, times, keys=2)
     print_table(console, arms_table(population, settings))
     for item in brought:
         facts = ", ".join(f"{key} {value}" for key, value in item.items() if key != "spec")
@@ -141,17 +157,22 @@ def _find(population: Population, slot: int) -> Candidate:
     )
 
 
-def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
+def _show_candidate(
+    candidate: Candidate, measure: Measure, times: Table | None, *, as_json: bool
+) -> None:
     if as_json:
         typer.echo(json.dumps(candidate.to_document(), indent=1))
         return
     console = output_console()
     name = f"{candidate.identifier} {candidate.operator}"
-    console.print(f"{cell(name)}: {score_text(candidate)}")
+    scored = candidate.p is not None
+    console.print(f"{cell(name)}: {measure.name + ' ' if scored else ''}{score_text(candidate)}")
     if candidate.message:
         console.print(cell(candidate.message))
     if candidate.feedback is not None and candidate.feedback.spaces:
-        print_table(console, _feedback_table(candidate.feedback))
+        print_table(console, _feedback_table(candidate.feedback, measure))
+    if times is not None:
+        print_table(console, times, keys=2)
     if candidate.program is not None:
         source = plain(candidate.program.source)
         if console.is_terminal:
@@ -160,11 +181,10 @@ def _show_candidate(candidate: Candidate, *, as_json: bool) -> None:
             typer.echo(source)
 
 
-def _feedback_table(feedback: Feedback) -> Table:
+def _feedback_table(feedback: Feedback, measure: Measure) -> Table:
     """What the model is told of a candidate, as numbers."""
-    table = Table(
-        "space", "P ± s.e.", "best seed", "evaluations", "failures", "regret", "own CPU s"
-    )
+    score = f"{measure.name} ± s.e."
+    table = Table("space", score, "best seed", "evaluations", "failures", "regret", "own CPU s")
     for found in feedback.spaces:
         table.add_row(
             cell(found.space),

@@ -16,8 +16,11 @@ from llamea_gpu.evolution.bandit import reward
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.evolution.training_spaces import TrainingSpace, marks_of, times_above_best_known
+from llamea_gpu.scoring import MODELLED, Measure
+from llamea_gpu.tasks import Trace
 
-RANKED = "ranked by P to two decimals, then by length of the program"
+LEADERS = 8
 _UNBOUNDED = 100_000
 _FRAME = 3  # of a column: padding, and the line beside it
 _MOST_COLUMNS = 8  # of spaces: a terminal has no room for more
@@ -76,12 +79,12 @@ def _widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
     return widths
 
 
-def generation_table(population: Population, offspring: int) -> Table:
+def generation_table(population: Population, offspring: int, measure: Measure) -> Table:
     """Best so far by generation."""
     table = Table(title="best so far by generation")
     for column in ("generation", "candidates", "scored", "stopped early", "failed", "best so far"):
         table.add_column(column, justify="left" if column == "best so far" else "right")
-    table.add_column("P ± s.e.")
+    table.add_column(f"{measure.name} ± s.e.")
     so_far: list[Candidate] = []
     seeds, written = population.seeds().candidates, population.written().candidates
     groups = [("seeds", seeds)] if seeds else []
@@ -103,8 +106,8 @@ def generation_table(population: Population, offspring: int) -> Table:
     return table
 
 
-def leaders_table(population: Population, size: int = 8) -> Table:
-    """The best candidates with their P by space; of many spaces, on the worst."""
+def leaders_table(population: Population, measure: Measure, size: int = LEADERS) -> Table:
+    """The best candidates with their scores by space; of many spaces, on the worst."""
     same: dict[int, list[str]] = {}  # identical programs share a row
     leaders: list[Candidate] = []
     first: dict[str, int] = {}
@@ -117,8 +120,8 @@ def leaders_table(population: Population, size: int = 8) -> Table:
     spaces = list(leaders[0].space_p()) if leaders else []
     many = len(spaces) > _MOST_COLUMNS
     shown = [f"worst of {len(spaces)} spaces"] if many else [cell(space) for space in spaces]
-    columns = ("candidate", "operator", "parents", "P ± s.e.", *shown)
-    table = Table(*columns, title="best candidates", caption=RANKED)
+    columns = ("candidate", "operator", "parents", f"{measure.name} ± s.e.", *shown)
+    table = Table(*columns, title="best candidates", caption=_ranked(measure))
     for candidate in leaders:
         own = candidate.space_p()
         table.add_row(
@@ -131,6 +134,11 @@ def leaders_table(population: Population, size: int = 8) -> Table:
     return table
 
 
+def _ranked(measure: Measure) -> str:
+    text = f"ranked by {measure.name} to two decimals, then by length of the program"
+    return f"{text}; {measure.scale}" if measure is MODELLED else text
+
+
 def _p(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
@@ -138,6 +146,25 @@ def _p(value: float | None) -> str:
 def _worst(own: Mapping[str, float]) -> str:
     space = min(own, key=own.__getitem__)
     return f"{own[space]:.3f} {cell(space)}"
+
+
+def times_table(
+    spaces: Sequence[TrainingSpace],
+    candidates: Sequence[tuple[Candidate, Mapping[str, Sequence[Trace]]]],
+) -> Table:
+    """Times of candidates on modelled ``spaces`` relative to the best known, by moment."""
+    marks_s = marks_of(min(space.budget_s for space in spaces))
+    table = Table(
+        "candidate",
+        "space",
+        *(Column(f"{mark:g} s", justify="right") for mark in marks_s),
+        title="modelled time relative to the best known, by simulated seconds",
+        caption="1.02: two per cent slower; geometric mean over runs",
+    )
+    for candidate, space, times in times_above_best_known(spaces, candidates, marks_s):
+        cells = (f"{time:.3f}" for time in times)
+        table.add_row(cell(candidate.identifier), cell(space.name), *cells)
+    return table
 
 
 def arms_table(population: Population, settings: EvolutionSettings) -> Table:
@@ -165,7 +192,7 @@ def arms_table(population: Population, settings: EvolutionSettings) -> Table:
 
 
 def score_text(candidate: Candidate) -> str:
-    """``P ± standard error``, or how it ended."""
+    """``score ± standard error``, or how it ended."""
     if candidate.p is None:
         return "stopped early" if candidate.status == PARTIAL else cell(candidate.kind)
     return f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"

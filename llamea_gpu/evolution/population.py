@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.evolution.candidate import PARTIAL, Candidate
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
 from llamea_gpu.prompting import Tried
+from llamea_gpu.tasks import Trace
 
 PREVIOUS_IDEAS = 12  # ideas of earlier candidates that a prompt lists
 
@@ -110,6 +111,18 @@ class Population:
         """Ideas of the latest written candidates with what they scored, for ``explore``."""
         written = [c for c in self.written().candidates if c.program is not None]
         return tuple(_idea_line(candidate) for candidate in written[-PREVIOUS_IDEAS:])
+
+
+def settled_traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ...]]:
+    """The runs behind a candidate's score, by space; none of one that failed."""
+    if candidate.status == FAILED:
+        return {}
+    attempt = max(0, candidate.attempts - 1)
+    by_space = {
+        space: tuple(archive.traces(candidate.slot, attempt, space).values())
+        for space in candidate.space_p()
+    }
+    return {space: traces for space, traces in by_space.items() if traces}
 
 
 def rank(candidate: Candidate) -> tuple[float, int, int]:

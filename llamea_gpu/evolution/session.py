@@ -25,6 +25,7 @@ from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import ArchiveError, SettingsError
+from llamea_gpu.evolution import training_spaces
 from llamea_gpu.evolution.calls import Observer
 from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration, load_inspiration
@@ -53,6 +54,7 @@ from llamea_gpu.programs import admit
 from llamea_gpu.prompting import PromptContext, SpaceFacts, render
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.runner.yardsticks import with_yardsticks
+from llamea_gpu.scoring import Measure, measure_of
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve_program
 from llamea_gpu.spaces.features import compute_features, compute_whole_features
 
@@ -68,6 +70,11 @@ class Problem:
     facts: tuple[SpaceFacts, ...]
     seeds: tuple[ProgramSearcher, ...]
     inspirations: tuple[Inspiration, ...] = ()
+
+    @property
+    def measure(self) -> Measure:
+        """What scores on it are called."""
+        return measure_of(any(isinstance(task, WholeTask) for task in self.tasks))
 
     @property
     def fingerprint(self) -> str:
@@ -226,6 +233,7 @@ def start(folder: Path, settings: EvolutionSettings, problem: Problem) -> Archiv
         "settings": settings.model_dump_json(),
         "problem": problem.fingerprint,
         "program_version": __version__,
+        training_spaces.FACT: training_spaces.fact_of(problem.tasks),
     }
     if problem.inspirations:
         provenance = [dict(inspiration.provenance) for inspiration in problem.inspirations]

@@ -17,9 +17,10 @@ from llamea_gpu.report.charts import (
     number,
     operator_style,
 )
+from llamea_gpu.scoring import Measure
 
 
-def behaviour_map(behaviours: BehaviourMap) -> Chart:
+def behaviour_map(behaviours: BehaviourMap, measure: Measure) -> Chart:
     """Candidates in the plane, near each other when they search alike."""
     traces = []
     brought = ("seed program", "inspiration")
@@ -43,7 +44,7 @@ def behaviour_map(behaviours: BehaviourMap) -> Chart:
                     "opacity": 0.85,
                     "line": {"width": 1, "color": "@paper"},
                 },
-                "hovertext": [hover(behaviours.candidates[i]) for i in here],
+                "hovertext": [hover(behaviours.candidates[i], measure) for i in here],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "customdata": [behaviours.candidates[i].slot for i in here],
             }
@@ -51,8 +52,8 @@ def behaviour_map(behaviours: BehaviourMap) -> Chart:
     return Chart(
         key="behaviour-map",
         title="Map of behaviour",
-        summary=f"Candidates that search alike lie close together; larger marks "
-        f"have a higher P. The two axes hold {100 * behaviours.explained:.0f} % of the spread, so "
+        summary=f"Candidates that search alike lie close together; larger marks have a higher "
+        f"{measure.name}. The two axes hold {100 * behaviours.explained:.0f} % of the spread, so "
         f"distances are approximate.",
         figure=figure(
             traces,
@@ -62,7 +63,7 @@ def behaviour_map(behaviours: BehaviourMap) -> Chart:
             legend=LEGEND,
             hovermode="closest",
         ),
-        table=_behaviour_table(behaviours),
+        table=_behaviour_table(behaviours, measure),
     )
 
 
@@ -107,7 +108,7 @@ def novelty_chart(behaviours: BehaviourMap) -> Chart:
     )
 
 
-def _behaviour_table(behaviours: BehaviourMap) -> Table:
+def _behaviour_table(behaviours: BehaviourMap, measure: Measure) -> Table:
     rows = []
     for i, candidate in enumerate(behaviours.candidates):
         earlier = behaviours.distance[i, :i]
@@ -116,7 +117,7 @@ def _behaviour_table(behaviours: BehaviourMap) -> Table:
         rows.append((candidate.identifier, nearest, number(novelty), number(candidate.p)))
     return Table(
         caption="Behaviour of the candidates that were run",
-        columns=("candidate", "nearest earlier", "distance to it", "P"),
+        columns=("candidate", "nearest earlier", "distance to it", measure.name),
         rows=tuple(rows),
         text=frozenset({0, 1}),
     )

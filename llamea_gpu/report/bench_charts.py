@@ -18,7 +18,6 @@ from llamea_gpu.bench.findings import (
     Standing,
 )
 from llamea_gpu.bench.measures import first_hit
-from llamea_gpu.bench.plan import Measure
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.report.bench_tables import standings_table
 from llamea_gpu.report.charts import (
@@ -35,6 +34,7 @@ from llamea_gpu.report.charts import (
     share,
     short_names,
 )
+from llamea_gpu.scoring import Measure
 
 SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legend shows them
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from llamea_gpu.bench.findings import CURVE_POINTS, Analysis, SpaceStanding, Standing
 from llamea_gpu.bench.measures import TARGETS_PERCENT
-from llamea_gpu.bench.plan import Measure, SpaceInfo
+from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.errors import BenchError
 from llamea_gpu.report.bench_charts import (
@@ -32,6 +32,7 @@ from llamea_gpu.report.charts import (
     number,
     share,
 )
+from llamea_gpu.scoring import Measure
 from llamea_gpu.spaces.features import SpaceFeatures, WholeFeatures
 
 

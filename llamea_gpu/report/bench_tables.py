@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from llamea_gpu.bench.findings import Comparison, Interval, Reach, Standing
 from llamea_gpu.bench.measures import TARGETS_PERCENT
-from llamea_gpu.bench.plan import Measure, SpaceInfo
+from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.report.charts import Table, number, share, signed
+from llamea_gpu.scoring import Measure
 
 
 def standings_table(standings: Sequence[Standing], measure: Measure) -> Table:

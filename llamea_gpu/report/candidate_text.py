@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from llamea_gpu.evolution.candidate import PARTIAL, Candidate
 from llamea_gpu.report.charts import label, score
+from llamea_gpu.scoring import Measure
 
 
-def hover(candidate: Candidate) -> str:
+def hover(candidate: Candidate, measure: Measure) -> str:
     """A candidate in a few lines, for the pointer."""
-    lines = [f"<b>{label(candidate.identifier)}</b> {label(status_text(candidate))}"]
+    lines = [f"<b>{label(candidate.identifier)}</b> {label(status_text(candidate, measure))}"]
     if candidate.is_written:
         lines.append(label(candidate.operator))
     idea = candidate.program.idea if candidate.program else candidate.reason
@@ -21,8 +22,8 @@ def hover(candidate: Candidate) -> str:
     return "<br>".join([*lines, *map(label, words)])
 
 
-def status_text(candidate: Candidate) -> str:
+def status_text(candidate: Candidate, measure: Measure) -> str:
     """``P … ± …``, or how it ended."""
     if candidate.p is not None:
-        return f"P {score(candidate.p, candidate.standard_error)}"
+        return f"{measure.name} {score(candidate.p, candidate.standard_error)}"
     return "stopped early" if candidate.status == PARTIAL else f"failed: {candidate.kind}"

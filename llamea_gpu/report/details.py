@@ -79,6 +79,7 @@ def run_details(run: Run) -> dict[str, Any]:
         for candidate in run.population.candidates
     ]
     document = {
+        "measure": run.measure.name,
         "candidates": candidates,
         "axes": {space: (axis / axis[-1]).tolist() for space, axis in axes.items()},
         "lines": lines.all(),

@@ -14,7 +14,7 @@ from llamea_gpu.report.yields import Step
 
 
 def progress(run: Run, steps: Sequence[Step]) -> Chart:
-    """Best P so far by candidate."""
+    """Best score so far by candidate."""
     slots = [step.candidate.slot for step in steps]
     traces = _progress_traces(run, steps, [float(slot) for slot in slots])
     width = run.settings.offspring
@@ -31,7 +31,7 @@ def progress(run: Run, steps: Sequence[Step]) -> Chart:
         figure=figure(
             traces,
             x=axis("candidate"),
-            y=axis("P"),
+            y=axis(run.measure.name),
             shapes=shapes,
             legend=LEGEND,
             hovermode="closest",
@@ -41,7 +41,7 @@ def progress(run: Run, steps: Sequence[Step]) -> Chart:
 
 
 def progress_by_cost(run: Run, steps: Sequence[Step]) -> Chart:
-    """Best P so far by what was paid: dollars where every call has a price, tokens elsewhere."""
+    """Best score so far by what was paid: dollars where every call has a price, else tokens."""
     priced = run.priced
     paid = [(step.usd or 0.0) if priced else float(step.tokens) for step in steps]
     unit = "USD" if priced else "tokens"
@@ -55,13 +55,13 @@ def progress_by_cost(run: Run, steps: Sequence[Step]) -> Chart:
         figure=figure(
             _progress_traces(run, steps, paid),
             x=axis(f"{unit} spent on candidates up to here", rangemode="tozero"),
-            y=axis("P"),
+            y=axis(run.measure.name),
             legend=LEGEND,
             hovermode="closest",
         ),
         table=Table(
-            caption=f"Best P by {unit} spent",
-            columns=("candidate", unit, "P", "best so far"),
+            caption=f"Best {run.measure.name} by {unit} spent",
+            columns=("candidate", unit, run.measure.name, "best so far"),
             rows=tuple(
                 (
                     step.candidate.identifier,
@@ -95,7 +95,7 @@ def _progress_traces(
                 "color": "@muted",
             },
             "marker": {"color": "@muted", "size": 6},
-            "text": [hover(c) for _, c in scored],
+            "text": [hover(c, run.measure) for _, c in scored],
             "hovertemplate": "%{text}<extra></extra>",
             "customdata": [c.slot for _, c in scored],
         },
@@ -106,7 +106,7 @@ def _progress_traces(
             "x": list(x),
             "y": [step.best_p for step in steps],
             "line": {"shape": "hv", "color": "@s1", "width": 2.5},
-            "hovertemplate": "best so far P %{y:.3f}<extra></extra>",
+            "hovertemplate": f"best so far {run.measure.name} %{{y:.3f}}<extra></extra>",
         },
     ]
     best = run.population.seeds().best()
@@ -119,7 +119,7 @@ def _progress_traces(
                 "x": [min(x), max(x)],
                 "y": [best.p, best.p],
                 "line": {"color": "@s2", "width": 1.5, "dash": "dash"},
-                "hovertemplate": "best seed P %{y:.3f}<extra></extra>",
+                "hovertemplate": f"best seed {run.measure.name} %{{y:.3f}}<extra></extra>",
             }
         )
     return traces
@@ -130,7 +130,8 @@ def _progress_sentence(run: Run, steps: Sequence[Step]) -> str:
     seed = run.population.seeds().best()
     if last is None:
         return "No candidate has been scored yet."
-    text = f"The best so far is {last.identifier}, P {score(last.p, last.standard_error)}"
+    best = f"{run.measure.name} {score(last.p, last.standard_error)}"
+    text = f"The best so far is {last.identifier}, {best}"
     if seed is not None and last.slot != seed.slot:
         text += f"; the best seed program is at {score(seed.p, seed.standard_error)}"
     return text + "."
@@ -152,7 +153,7 @@ def _new_bests_table(run: Run, steps: Sequence[Step]) -> Table:
             )
     return Table(
         caption="Candidates that were the best when they were settled",
-        columns=("candidate", "operator", "parents", "P ± s.e.", "idea"),
+        columns=("candidate", "operator", "parents", f"{run.measure.name} ± s.e.", "idea"),
         rows=tuple(rows),
         text=frozenset({0, 1, 2, 4}),
     )

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from llamea_gpu.archive import Archive, Call, Event
 from llamea_gpu.errors import ArchiveError
-from llamea_gpu.evolution.candidate import FAILED, Candidate
-from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.population import Population, settled_traces
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.evolution.spending import Spending, spent_on
+from llamea_gpu.evolution.training_spaces import TrainingSpace, training_spaces
 from llamea_gpu.llm import Ledger, Price
+from llamea_gpu.scoring import Measure, measure_of
 from llamea_gpu.tasks import Trace
 
 
@@ -26,6 +28,7 @@ from llamea_gpu.tasks import Trace
 class Run:
     """One run. ``traces`` are by slot and space, of the attempt that settled the slot.
 
+    ``spaces`` are what scores are of; empty of an older run, which was on recordings.
     ``ended`` says why the last session stopped; it is empty while none has.
     """
 
@@ -38,6 +41,12 @@ class Run:
     calls: tuple[Call, ...]
     spending: tuple[Spending, ...]
     traces: Mapping[int, Mapping[str, tuple[Trace, ...]]]
+    spaces: tuple[TrainingSpace, ...] = ()
+
+    @property
+    def measure(self) -> Measure:
+        """What its scores are called."""
+        return measure_of(any(space.modelled for space in self.spaces))
 
     @property
     def written(self) -> tuple[Candidate, ...]:
@@ -92,7 +101,8 @@ def read_run(folder: Path, prices: Mapping[str, Price]) -> Run:
             population=population,
             calls=calls,
             spending=tuple(spent_on(calls, Ledger(prices))),
-            traces={c.slot: _traces(archive, c) for c in population.candidates},
+            traces={c.slot: settled_traces(archive, c) for c in population.candidates},
+            spaces=training_spaces(facts),
         )
 
 
@@ -100,14 +110,3 @@ def _settings(recorded: str, sessions: Sequence[Event]) -> EvolutionSettings:
     """Those of the last session, which may have changed budgets; else those of the run's start."""
     latest = [e.detail["settings"] for e in sessions if e.detail.get("settings")]
     return recorded_settings(json.dumps(latest[-1]) if latest else recorded)
-
-
-def _traces(archive: Archive, candidate: Candidate) -> dict[str, tuple[Trace, ...]]:
-    if candidate.status == FAILED:
-        return {}
-    attempt = max(0, candidate.attempts - 1)
-    by_space = {
-        space: tuple(archive.traces(candidate.slot, attempt, space).values())
-        for space in candidate.space_p()
-    }
-    return {space: traces for space, traces in by_space.items() if traces}

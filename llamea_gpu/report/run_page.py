@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
+from llamea_gpu.evolution.training_spaces import marks_of, times_above_best_known
 from llamea_gpu.report.behaviour import map_behaviour
 from llamea_gpu.report.behaviour_charts import behaviour_map, novelty_chart
 from llamea_gpu.report.candidate_text import status_text
@@ -30,7 +31,9 @@ from llamea_gpu.report.run import Run
 from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
 from llamea_gpu.report.yield_charts import failure_chart, gains, yield_table
 from llamea_gpu.report.yields import model_yields, operator_yields, steps
+from llamea_gpu.scoring import MODELLED
 
+LEADERS = 8
 BEHAVIOUR = (
     "The distance of two candidates is the one that selection uses, averaged over the spaces that "
     "both were run on. Half of it is how they search: steps, distance from the best so far, "
@@ -57,6 +60,7 @@ def run_page(run: Run, title: str, running: str = "") -> Page:
         ),
         details=run_details(run),
         running=running,
+        scale=f"{run.measure.title}: {run.measure.scale}",
     )
 
 
@@ -65,7 +69,7 @@ def headline(run: Run) -> tuple[str, ...]:
     best = run.population.best()
     if best is None:
         return (f"{count(len(run.written), 'candidate')} so far, none scored yet.",)
-    text = f"Best: {best.identifier}, P {score(best.p, best.standard_error)}"
+    text = f"Best: {best.identifier}, {run.measure.name} {score(best.p, best.standard_error)}"
     if best.is_written:
         text += f", by {best.operator}"
         seed = run.population.seeds().best()
@@ -94,7 +98,7 @@ def _boxes(run: Run) -> tuple[Box, ...]:
     usd = sum(item.usd or 0.0 for item in run.spending)
     boxes = [
         Box(
-            "best P",
+            f"best {run.measure.name}",
             number(best.p) if best else "–",
             f"± {number(best.standard_error)} · {best.identifier}" if best else "",
         ),
@@ -118,6 +122,8 @@ def _models(run: Run) -> str:
 def _overview(run: Run) -> Section:
     path = steps(run)
     blocks: list[Block] = [progress(run, path), progress_by_cost(run, path), _leaders(run)]
+    if run.measure is MODELLED:
+        blocks.append(_times(run))
     best = run.population.best()
     if best is not None and best.program is not None:
         blocks.append(Code(f"Program of {best.identifier}", best.program.source))
@@ -125,10 +131,29 @@ def _overview(run: Run) -> Section:
 
 
 def _leaders(run: Run) -> Table:
-    leaders = run.population.elite(8)
+    leaders = run.population.elite(LEADERS)
     table = _candidate_table(leaders, run)
-    caption = "Best candidates, ranked by P to two decimals, then by length of the program"
+    ranked = f"ranked by {run.measure.name} to two decimals, then by length of the program"
+    caption = f"Best candidates, {ranked}"
     return replace(table, caption=caption)
+
+
+def _times(run: Run) -> Table:
+    """How near the best known the leaders' runs were, by moment."""
+    marks_s = marks_of(min(space.budget_s for space in run.spaces))
+    rows = [
+        (candidate.identifier, space.name, *(number(time) for time in times))
+        for candidate, space, times in times_above_best_known(
+            run.spaces, [(c, run.traces[c.slot]) for c in run.population.elite(LEADERS)], marks_s
+        )
+    ]
+    return Table(
+        caption="Modelled time relative to the best known, by simulated seconds (1.02: two per "
+        "cent slower; geometric mean over runs)",
+        columns=("candidate", "space", *(f"{mark:g} s" for mark in marks_s)),
+        rows=tuple(rows),
+        text=frozenset({0, 1}),
+    )
 
 
 def _candidates(run: Run) -> Section:
@@ -142,7 +167,7 @@ def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
     for candidate in candidates:
         own = candidate.space_p()
         program = candidate.program
-        status = status_text(candidate)
+        status = status_text(candidate, run.measure)
         rows.append(
             (
                 candidate.identifier,
@@ -154,7 +179,15 @@ def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
                 program.idea if program else candidate.reason[:300],
             )
         )
-    columns = ("candidate", "operator", "parents", "P ± s.e.", *spaces, "lines", "idea or failure")
+    columns = (
+        "candidate",
+        "operator",
+        "parents",
+        f"{run.measure.name} ± s.e.",
+        *spaces,
+        "lines",
+        "idea or failure",
+    )
     return Table(
         caption="Every candidate; choose one for its program, diff, prompts and scores",
         columns=columns,
@@ -167,7 +200,10 @@ def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
 def _yield(run: Run) -> Section:
     operators = operator_yields(run)
     blocks: tuple[Block, ...] = (gains(run, operators), failure_chart(run))
-    blocks += (yield_table("operator", operators), yield_table("model", model_yields(run)))
+    blocks += (
+        yield_table("operator", operators, run.measure),
+        yield_table("model", model_yields(run), run.measure),
+    )
     return Section("yield", "Operators and failures", blocks)
 
 
@@ -177,7 +213,7 @@ def _behaviour(run: Run) -> Section:
         few = "Fewer than three candidates have been run, so there is nothing to compare yet."
         return Section("behaviour", "Behaviour", (Prose("Behaviour", (few,)),))
     blocks = (
-        behaviour_map(behaviours),
+        behaviour_map(behaviours, run.measure),
         novelty_chart(behaviours),
         Prose("What is measured", (BEHAVIOUR,), wide=True),
     )

@@ -41,9 +41,9 @@ def tree_by_score(run: Run) -> Chart:
     shown = figure(
         _traces(run, places),
         x=axis("candidate (seed programs to the left)", showgrid=False),
-        y=axis("P", range=[low - (2.7 if used else 0.7) * step, high + step]),
+        y=axis(run.measure.name, range=[low - (2.7 if used else 0.7) * step, high + step]),
         annotations=notes,
-        **_LAYOUT,
+        **_layout(run),
     )
     return Chart("tree", "Family tree", _sentence(run), shown, wide=True)
 
@@ -70,20 +70,21 @@ def tree_by_generation(run: Run) -> Figure:
             ticktext=["seeds" if g < 0 else str(g) for g in ticks],
             showgrid=False,
         ),
-        **_LAYOUT,
+        **_layout(run),
     )
 
 
-_LAYOUT: dict[str, Any] = {
-    "height": 460,
-    "hovermode": "closest",
-    "dragmode": "pan",
-    "legend": LEGEND,
-    "coloraxis": {
-        "colorscale": "@sequential",
-        "colorbar": {"title": {"text": "P"}, "thickness": 12, "outlinewidth": 0},
-    },
-}
+def _layout(run: Run) -> dict[str, Any]:
+    return {
+        "height": 460,
+        "hovermode": "closest",
+        "dragmode": "pan",
+        "legend": LEGEND,
+        "coloraxis": {
+            "colorscale": "@sequential",
+            "colorbar": {"title": {"text": run.measure.name}, "thickness": 12, "outlinewidth": 0},
+        },
+    }
 
 
 def _x(candidate: Candidate) -> float:
@@ -107,7 +108,7 @@ def _traces(run: Run, places: Places) -> list[dict[str, Any]]:
     )
     shown = [group for group in groups if group[2]]
     named = {c.slot for c in lineage}
-    nodes = [_nodes(*group, places, named) for group in shown]
+    nodes = [_nodes(run, *group, places, named) for group in shown]
     nodes += [_legend_entry(name, symbol) for name, symbol, _ in shown]
     return [
         _edges("parent to child", run, everyone, places, "@edge", 1.0),
@@ -149,7 +150,7 @@ def _edges(
 
 
 def _nodes(
-    name: str, symbol: str, group: list[Candidate], places: Places, named: set[int]
+    run: Run, name: str, symbol: str, group: list[Candidate], places: Places, named: set[int]
 ) -> dict[str, Any]:
     marker: dict[str, Any] = {"symbol": symbol, "size": 12, "line": {"width": 1, "color": "@paper"}}
     if group and group[0].p is not None:
@@ -167,7 +168,7 @@ def _nodes(
         "text": [label(c.identifier) if c.slot in named else "" for c in group],
         "textposition": "top center",
         "textfont": {"size": 10},
-        "hovertext": [hover(c) for c in group],
+        "hovertext": [hover(c, run.measure) for c in group],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": [c.slot for c in group],
         "legendgroup": name,
@@ -193,8 +194,8 @@ def _sentence(run: Run) -> str:
     low = [c for c in run.population.candidates if c.p is not None and c.p < LOWEST_SHOWN_P]
     text = (
         f"{count(len(run.population.candidates), 'candidate')} with "
-        f"{count(edges, 'parent link')}; lighter or darker marks by P, and their shape says "
-        f"whether a candidate is a seed program, scored, stopped early or failed."
+        f"{count(edges, 'parent link')}; lighter or darker marks by {run.measure.name}, and "
+        f"their shape says whether a candidate is a seed program, scored, stopped early or failed."
     )
     best = run.population.best()
     if best is not None and best.is_written:
@@ -202,5 +203,6 @@ def _sentence(run: Run) -> str:
         written = [c.identifier for c in chain if c.is_written]
         text += f" The line of the best, {best.identifier}: {', '.join(written)}."
     if low:
-        text += f" {count(len(low), 'mark')} below P {number(LOWEST_SHOWN_P, 1)} stand at it."
+        lowest = f"{run.measure.name} {number(LOWEST_SHOWN_P, 1)}"
+        text += f" {count(len(low), 'mark')} below {lowest} stand at it."
     return text

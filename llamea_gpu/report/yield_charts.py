@@ -23,6 +23,7 @@ from llamea_gpu.report.charts import (
 )
 from llamea_gpu.report.run import Run
 from llamea_gpu.report.yields import Yield, failures, gain
+from llamea_gpu.scoring import Measure
 
 
 def gains(run: Run, yields: Sequence[Yield]) -> Chart:
@@ -42,7 +43,7 @@ def gains(run: Run, yields: Sequence[Yield]) -> Chart:
                 "x": [value for _, value in points],
                 "y": [place + d for d in spread],
                 "marker": {"color": tone, "symbol": symbol, "size": 9, "opacity": 0.85},
-                "text": [f"{hover(c)}<br>gain {signed(value)}" for c, value in points],
+                "text": [f"{hover(c, run.measure)}<br>gain {signed(value)}" for c, value in points],
                 "hovertemplate": "%{text}<extra></extra>",
                 "customdata": [c.slot for c, _ in points],
                 "showlegend": False,
@@ -61,11 +62,16 @@ def gains(run: Run, yields: Sequence[Yield]) -> Chart:
     )
     return Chart(
         key="gains",
-        title="Gain in P over the best parent, by operator",
+        title=f"Gain in {run.measure.name} over the best parent, by operator",
         summary=sentence + " Right of zero is better than the parent.",
         figure=figure(
             traces,
-            x=axis("P − best parent's P", zeroline=True, zerolinecolor="@ink", zerolinewidth=1.5),
+            x=axis(
+                f"{run.measure.name} − best parent's",
+                zeroline=True,
+                zerolinecolor="@ink",
+                zerolinewidth=1.5,
+            ),
             y=axis(
                 "",
                 tickvals=list(range(len(order))),
@@ -82,14 +88,14 @@ def _spread(n: int) -> list[float]:
     return [0.24 * (((i * 0.618034) % 1) - 0.5) * 2 if n > 1 else 0.0 for i in range(n)]
 
 
-def yield_table(kind: str, yields: Sequence[Yield]) -> Table:
+def yield_table(kind: str, yields: Sequence[Yield], measure: Measure) -> Table:
     """What each operator or model brought, by its numbers."""
     return Table(
         caption=f"Yield by {kind}",
         columns=(
             kind,
             *("slots", "scored", "stopped early", "failed", "repaired", "better than parent"),
-            *("new bests", "median gain", "best P", "tokens", "USD"),
+            *("new bests", "median gain", f"best {measure.name}", "tokens", "USD"),
         ),
         rows=tuple(
             (

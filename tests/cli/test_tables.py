@@ -11,12 +11,13 @@ from support.candidates import candidate
 
 from llamea_gpu.cli.tables import leaders_table, print_table
 from llamea_gpu.evolution.population import Population
+from llamea_gpu.scoring import MEASURED
 
 
 def printed(*ps: float) -> str:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(leaders_table(Population((candidate(0, *ps),))))
+        console.print(leaders_table(Population((candidate(0, *ps),)), MEASURED))
     return captured.get()
 
 
@@ -80,6 +81,6 @@ def test_identical_programs_share_a_row() -> None:
     two = replace(two, program=one.program)
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(leaders_table(Population((one, two, other))))
+        console.print(leaders_table(Population((one, two, other)), MEASURED))
     assert "#0 = #1" in captured.get()
     assert "#2" in captured.get()

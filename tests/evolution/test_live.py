@@ -16,6 +16,7 @@ from support.programs import answer, climber_program
 from llamea_gpu.archive import Archive
 from llamea_gpu.cli.live import RunView
 from llamea_gpu.evolution.settings import recorded_settings
+from llamea_gpu.scoring import MEASURED
 
 
 def shown(view: RunView, console: Console) -> str:
@@ -30,7 +31,7 @@ async def test_the_live_view_shows_generation_best_candidates_spending_and_time(
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
     answers[(3, 0)] = answers[(3, 1)] = "no program"
-    with RunView(settings, console, plain=False) as view:
+    with RunView(settings, MEASURED, console, plain=False) as view:
         harness.observer = view
         await harness.run(settings, scripted(answers))
     text = shown(view, console)
@@ -41,7 +42,7 @@ async def test_the_live_view_shows_generation_best_candidates_spending_and_time(
 async def test_the_plain_view_is_a_line_a_candidate(harness, settings, scripted) -> None:
     console = Console(file=io.StringIO(), width=120)
     answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
-    with RunView(settings, console, plain=True) as view:
+    with RunView(settings, MEASURED, console, plain=True) as view:
         harness.observer = view
         await harness.run(settings, scripted(answers))
     lines = shown(view, console).splitlines()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from support.command_line import llamea
 from support.programs import answer, climber_program
 from support.whole import toy_task
 
@@ -16,6 +19,8 @@ from llamea_gpu.evolution.session import Problem, build_problem, start
 from llamea_gpu.modelled import load_tasks
 from llamea_gpu.programs import make
 from llamea_gpu.prompting import SpaceFacts
+from llamea_gpu.report.run import read_run
+from llamea_gpu.report.run_page import run_page
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.searchers.registry import resolve_program
 from llamea_gpu.spaces.features import compute_whole_features
@@ -66,6 +71,42 @@ async def test_programs_are_bred_and_a_stopped_run_goes_on(
     assert [c.p for c in again.population.candidates] == [
         c.p for c in outcome.population.candidates
     ]
+
+
+async def test_a_runs_pages_say_that_its_score_is_modelled(
+    harness, settings, scripted, problem
+) -> None:
+    harness._problems[settings.spaces] = problem
+    settings = settings.model_copy(update={"candidates": 2})
+    outcome, archive = await harness.run(settings, scripted(GOOD))
+    folder = archive.path.parent
+    archive.close()
+    shown = " ".join(llamea("runs", "show", folder).stdout.split())
+    assert "modelled score ± s.e." in shown
+    assert "modelled, not measured" in shown
+    assert "modelled time relative to the best known" in shown
+    assert "P ± s.e." not in shown
+    best = outcome.population.best()
+    assert best is not None
+    one = llamea("runs", "show", folder, "--candidate", best.slot).stdout
+    assert f"modelled score {best.p:.3f}" in one
+    # By hand: the toy's best takes 0.5 ms, its default 1.2, and 15 and 30 s are within the budget.
+    traces = read_run(folder, {}).traces[best.slot]["toy-64"]
+    at_end = np.exp(np.mean([np.log(min(1.2, trace.cost_ms.min()) / 0.5) for trace in traces]))
+    (row,) = [line for line in one.splitlines() if "toy-64" in line and "±" not in line]
+    assert row.split("│")[-2].strip() == f"{at_end:.3f}"
+    assert json.loads(llamea("runs", "show", folder, "--json").stdout)["measure"] == (
+        "modelled score"
+    )
+    assert "modelled score" in llamea("runs", "list", folder.parent).stdout
+    page = run_page(read_run(folder, {}), "toy")
+    text = repr(page)
+    assert "best modelled score" in text
+    assert page.details is not None
+    assert page.details["measure"] == "modelled score"
+    assert "'P ± s.e.'" not in text
+    assert "text='P'" not in text
+    assert page.scale.startswith("Modelled score: 0 is Helion's")
 
 
 def test_what_would_have_been_better_is_not_said() -> None:

@@ -24,7 +24,7 @@ function startDetails(document_) {
 }
 
 function verdict(candidate) {
-  if (candidate.p !== null) return `P ${fixed(candidate.p)} ± ${fixed(candidate.error)}`;
+  if (candidate.p !== null) return `${details.measure} ${fixed(candidate.p)} ± ${fixed(candidate.error)}`;
   return candidate.status === "partial" ? "stopped early" : `failed: ${candidate.kind || "unknown"}`;
 }
 
@@ -135,12 +135,12 @@ function diffOf(candidate, parent) {
   const changed = parent.diff.flat().filter((item) => item[0]);
   const removed = changed.reduce((sum, item) => sum + item[2] - item[1], 0);
   const added = changed.reduce((sum, item) => sum + item[4] - item[3], 0);
-  const title = `Against ${parent.id} (P ${fixed(parent.p)}): ${added} lines added, ${removed} removed`;
+  const title = `Against ${parent.id} (${details.measure} ${fixed(parent.p)}): ${added} lines added, ${removed} removed`;
   return [element("p", { class: "role" }, title), diffBlock(parent.diff, theirs, own, title)];
 }
 
 function scoreTable(candidate) {
-  const columns = ["space", "P ± s.e.", "best seed program", "its P", "difference", "evaluations", "failed", "revisits", "last improvement", "final regret", "own CPU s"];
+  const columns = ["space", `${details.measure} ± s.e.`, "best seed program", "its score", "difference", "evaluations", "failed", "revisits", "last improvement", "final regret", "own CPU s"];
   const head = element("tr", {}, ...columns.map((name, i) => element("th", { scope: "col", class: i === 0 || i === 2 ? "text" : null }, name)));
   const rows = candidate.spaces.map((found) => element("tr", {},
     element("th", { scope: "row" }, found.space),
