@@ -280,6 +280,12 @@ class Archive:
                 for row in self._db.execute(query, (slot, attempt, space))
             }
 
+    def cpu_s(self) -> float:
+        """Own CPU seconds of all runs of programs that a model wrote."""
+        query = "SELECT coalesce(sum(cpu_s), 0.0) FROM evaluations WHERE slot >= 0"
+        with _foreign(self.path):
+            return float(self._db.execute(query).fetchone()[0])
+
     # candidates and events
 
     def record_candidate(self, slot: int, document: Mapping[str, object]) -> None:

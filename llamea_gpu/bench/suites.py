@@ -64,6 +64,21 @@ def suite_spaces(name: str, search_path: Sequence[Path] = ()) -> tuple[str, ...]
     return expand(here, search_path)
 
 
+def spaces_of(names: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Names of recordings or clouds, by suite or as for `expand`.
+
+    Raises:
+        BenchError: none of a suite's spaces is here.
+        UnknownSpaceError: a pattern matches nothing.
+    """
+    known = suites()
+    found: dict[str, None] = {}
+    for name in names:
+        named = suite_spaces(name, search_path) if name in known else expand([name], search_path)
+        found |= dict.fromkeys(named)
+    return tuple(found)
+
+
 def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
     """Recordings by name, split, file, or pattern with ``*``, ``?`` and ``[...]``; in that order.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from contextlib import closing
@@ -14,6 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from llamea_gpu.archive import FILE_NAME, Archive
+from llamea_gpu.cli.compare import compare
 from llamea_gpu.cli.options import AsJson, output_console
 from llamea_gpu.cli.tables import (
     LEADERS,
@@ -28,7 +28,6 @@ from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.behaviour import novelty
 from llamea_gpu.evolution.candidate import Candidate
-from llamea_gpu.evolution.comparison import Effort, RunResult, compare
 from llamea_gpu.evolution.inspiration import recorded_provenance
 from llamea_gpu.evolution.population import Population, settled_traces
 from llamea_gpu.evolution.settings import recorded_settings
@@ -198,45 +197,7 @@ def _feedback_table(feedback: Feedback, measure: Measure) -> Table:
     return table
 
 
-@app.command("compare")
-def compare_(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, such as one of each strategy.")],
-    as_json: AsJson = False,
-) -> None:
-    """Compare runs, such as one of each strategy, at the same number of answers."""
-    found = []
-    for run in runs:
-        with closing(Archive.open(run, read_only=True)) as archive:
-            settings = recorded_settings(archive.facts.get("settings", ""))
-            problem = archive.facts.get("problem", "")
-            found.append(RunResult(str(run), settings.strategy, problem, Population.read(archive)))
-    rows = compare(found)
-    if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
-        return
-    console = output_console()
-    table = Table("run", "strategy", "answers", "tokens", "failed", "at", "best", "P ± s.e.")
-    for row in rows:
-        table.add_row(*_effort_cells(row))
-    print_table(console, table)
-    console.print(
-        "The best of many is chosen for its luck too: compare winners on held-out spaces with "
-        "llamea-gpu bench.",
-        soft_wrap=True,
-    )
-
-
-def _effort_cells(row: Effort) -> tuple[str, ...]:
-    return (
-        cell(row.run),
-        row.strategy,
-        str(row.answers),
-        f"{row.tokens:,}",
-        str(row.failed),
-        f"{row.at_answers} answers",
-        cell(row.best or "-"),
-        "-" if row.p is None else f"{row.p:.3f} ± {row.standard_error:.3f}",
-    )
+app.command("compare")(compare)
 
 
 @app.command()

@@ -8,7 +8,7 @@ escaped, and the page's own policy forbids every script but the two that belong 
 """
 
 from llamea_gpu.report.live import LiveReport
-from llamea_gpu.report.output import read_source, write_report
+from llamea_gpu.report.output import read_source, write_comparison, write_report
 from llamea_gpu.report.page import check_output
 
-__all__ = ["LiveReport", "check_output", "read_source", "write_report"]
+__all__ = ["LiveReport", "check_output", "read_source", "write_comparison", "write_report"]

@@ -5,15 +5,18 @@ A folder is told by what it holds: an archive is an evolution run, a summary is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from llamea_gpu.archive import FILE_NAME
+from llamea_gpu.bench.rescoring import Rescored
 from llamea_gpu.bench.results import SUMMARY, BenchResults
+from llamea_gpu.bench.strategies import Cost, Scores
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.files import write_text
 from llamea_gpu.llm import Price, load_prices
 from llamea_gpu.report.bench_page import bench_page
+from llamea_gpu.report.comparison_page import comparison_page
 from llamea_gpu.report.page import render_page, require_plotly
 from llamea_gpu.report.run import Run, read_run
 from llamea_gpu.report.run_page import run_page
@@ -52,3 +55,15 @@ def write_report(source: Run | BenchResults, output: Path, *, title: str, runnin
     )
     write_text(output, render_page(page))
     return output.stat().st_size
+
+
+def write_comparison(
+    training: Scores, again: Rescored | None, costs: Sequence[Cost], output: Path
+) -> None:
+    """Write the report of runs that were compared by strategy to ``output``.
+
+    Raises:
+        LlameaGpuError: the extra ``report`` is missing.
+    """
+    require_plotly()
+    write_text(output, render_page(comparison_page(training, again, costs, output.stem)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -18,9 +19,7 @@ from support.essence import essence
 from support.programs import BROKEN, answer, climber_program, random_program
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.errors import ArchiveError
 from llamea_gpu.evolution.candidate import FAILED, LOST, PARTIAL, SCORED
-from llamea_gpu.evolution.comparison import RunResult, compare
 from llamea_gpu.evolution.plan import plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import validated
@@ -72,24 +71,6 @@ async def test_the_answers_of_a_run_can_be_capped(harness, settings, scripted) -
     archive.close()
     assert "3 requests" in outcome.reason
     assert len(client.asked) == 3
-
-
-def run(name: str, *ps: float, attempts: int = 1, problem: str = "x") -> RunResult:
-    candidates = [candidate(-1, 0.99, operator="a")]
-    candidates += [candidate(slot, p, attempts=attempts, tokens=10) for slot, p in enumerate(ps)]
-    return RunResult(name, "evolution", problem, Population(tuple(candidates)))
-
-
-def test_runs_are_compared_at_the_same_number_of_answers() -> None:
-    long, short = compare([run("a", 0.2, 0.5, 0.3, 0.9), run("b", 0.4, attempts=3)])
-    assert (long.answers, long.tokens, long.at_answers) == (4, 40, 3)
-    assert (long.best, long.p) == ("#1", 0.5)  # not the fourth, and not the seed program
-    assert (short.answers, short.best, short.p) == (3, "#0", 0.4)
-
-
-def test_runs_on_other_recordings_are_not_compared() -> None:
-    with pytest.raises(ArchiveError, match="same recordings"):
-        compare([run("a", 0.2), run("b", 0.4, problem="y")])
 
 
 SEQUENTIAL = validated({"model": "m", "further_models": ["n"], "strategy": "sequential"})
@@ -266,6 +247,23 @@ def test_a_sequential_run_replays_strictly_and_is_compared(
             *("--strategy", strategy, "--set", f"replay_strict={strict}"),
         )
     assert essence(tmp_path / "sequential") == essence(original)
-    compared = llamea("runs", "compare", original, tmp_path / "independent", "--json")
-    rows = json.loads(compared.stdout)
-    assert [row["strategy"] for row in rows] == ["sequential", "independent"]
+    for at in range(2):
+        again = tmp_path / f"independent{at}"
+        shutil.copytree(tmp_path / "independent", again)
+    runs = (original, tmp_path / "independent0", tmp_path / "independent1")
+    page = tmp_path / "compared.html"
+    held_out = ("--on", "small2", "--repeats", 5, "--at", 2, "--report", page)
+    found = json.loads(llamea("runs", "compare", *runs, *held_out, "--json").stdout)
+    assert [cost["strategy"] for cost in found["costs"][:2]] == ["independent", "sequential"]
+    assert found["costs"][1]["answers"] == 6
+    assert found["costs"][1]["failed_answers"] == 3  # no class twice, and a program again
+    rows = {row["strategy"]: row for row in found["again"]["strategies"]}
+    assert found["again"]["spaces"] == ["small2"]
+    assert found["again"]["measure"] == "P"
+    assert rows["independent"]["interval"] is not None
+    assert rows["sequential"]["interval"] is None  # one run says nothing about others
+    assert rows["sequential"]["difference"] == pytest.approx(0.0)  # the same program, same seeds
+    assert "Comparison of strategies" in page.read_text(encoding="utf-8")
+    text = llamea("runs", "compare", *runs).stdout
+    assert "independent" in text
+    assert "chosen for its luck too" in text

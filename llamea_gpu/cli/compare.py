@@ -1,0 +1,301 @@
+"""``llamea-gpu runs compare``: runs of several strategies in one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from llamea_gpu.archive import Archive
+from llamea_gpu.bench.findings import Interval
+from llamea_gpu.bench.plan import BenchSettings
+from llamea_gpu.bench.rescoring import SEED, Rescored, rescore
+from llamea_gpu.bench.strategies import (
+    REFERENCE,
+    Cost,
+    Scores,
+    StrategyRun,
+    answers_to_compare_at,
+    check_comparable,
+    costs,
+    training_scores,
+)
+from llamea_gpu.bench.suites import spaces_of
+from llamea_gpu.cli.options import (
+    AsJson,
+    BudgetS,
+    Cluster,
+    SpacesPath,
+    Unfit,
+    Unsafe,
+    Workers,
+    output_console,
+    progress_line,
+    search_path,
+    step,
+    warn_if_unsafe,
+)
+from llamea_gpu.cli.tables import print_table
+from llamea_gpu.cli.text import cell
+from llamea_gpu.cluster import open_runner
+from llamea_gpu.errors import BenchError
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.evolution.training_spaces import run_measure
+from llamea_gpu.modelled import load_tasks
+from llamea_gpu.runner.yardsticks import with_yardsticks
+
+LUCK = (
+    "The best of many is chosen for its luck too: --on measures the runs' best again, side by side "
+    "on spaces that no run has seen."
+)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, best several of each strategy.")],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", help="Suite, split or space to measure the runs' best again on; repeatable."
+        ),
+    ] = None,
+    at: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--at", help="Answers to compare after; repeatable (default: 1, 2, 4, ... and all)."
+        ),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=5, max=10_000, help="With --on: runs of each on a space.")
+    ] = 20,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="With --on: folder to keep these runs in; it resumes."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML file for a report.")] = None,
+    budget_s: BudgetS = None,
+    unfit: Unfit = False,
+    workers: Workers = None,
+    cluster: Cluster = "",
+    spaces_path: SpacesPath = None,
+    unsafe: Unsafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare strategies: the best after so many answers, by training or measured again."""
+    if report is not None:
+        from llamea_gpu.report import check_output
+
+        check_output(report)
+    found, settings = _read(runs)
+    check_comparable(found)
+    answers = answers_to_compare_at(found, at or ())
+    training, spent = training_scores(found, answers), costs(found)
+    again = None
+    if on:
+        rules = _rules(settings, budget_s)
+        path = (*search_path(spaces_path), *map(Path, settings[0].spaces_path))
+        with step("reading the spaces"):
+            names = spaces_of(on, path)
+            tasks = load_tasks(names, path, rules.clock, unfit=unfit, budget_s=rules.budget_s)
+        warn_if_unsafe(unsafe)
+        with step("testing the sandbox"):
+            opened = open_runner(cluster, workers, unsafe=unsafe)
+        with opened as runner, progress_line(_progress, "simulating the yardstick") as show:
+            again = rescore(
+                found,
+                answers,
+                with_yardsticks(tasks, runner),
+                runner,
+                repeats=repeats,
+                settings=rules,
+                folder=output,
+                progress=lambda done, total: show((done, total)),
+            )
+    if report is not None:
+        from llamea_gpu.report import write_comparison
+
+        write_comparison(training, again, spent, report)
+        typer.echo(f"report: {report}", err=True)
+    if as_json:
+        typer.echo(json.dumps(_document(training, again, spent), indent=1))
+    else:
+        _print(output_console(), training, again, spent)
+
+
+def _read(folders: Sequence[Path]) -> tuple[list[StrategyRun], list[EvolutionSettings]]:
+    found, recorded = [], []
+    for folder in folders:
+        with closing(Archive.open(folder, read_only=True)) as archive:
+            settings = recorded_settings(archive.facts.get("settings", ""))
+            recorded.append(settings)
+            found.append(
+                StrategyRun(
+                    name=str(folder),
+                    strategy=settings.strategy,
+                    problem=archive.facts.get("problem", ""),
+                    measure=run_measure(archive.facts),
+                    population=Population.read(archive),
+                    cpu_s=archive.cpu_s(),
+                )
+            )
+    return found, recorded
+
+
+def _rules(settings: Sequence[EvolutionSettings], budget_s: float | None) -> BenchSettings:
+    """As the runs were scored, but on seeds of their own.
+
+    Raises:
+        BenchError: they were scored by different rules.
+    """
+    rules = {
+        BenchSettings(
+            seed=SEED,
+            clock=own.clock,
+            charge_cpu=own.charge_cpu,
+            cpu_limit_s=own.cpu_limit_s,
+            budget_s=own.budget_s if budget_s is None else budget_s,
+        )
+        for own in settings
+    }
+    if len(rules) > 1:
+        first, second, *_ = rules
+        raise BenchError(
+            f"runs whose best are measured again must have the same clock, budget and rules for "
+            f"CPU time, but one has {first.differences(second)} for another"
+        )
+    return rules.pop()
+
+
+def _progress(at: tuple[int, int]) -> str:
+    done, total = at
+    return f"measuring the runs' best again: {done} of {total} runs"
+
+
+def _document(training: Scores, again: Rescored | None, spent: Sequence[Cost]) -> dict[str, Any]:
+    return {
+        "reference": REFERENCE,
+        "training": _scores_document(training),
+        "again": again
+        and {
+            **_scores_document(again.scores),
+            "near_best_known": [asdict(row) for row in again.near_best],
+            "repeats": again.repeats,
+            "cpu_s": again.cpu_s,
+        },
+        "costs": [{**asdict(cost), "failed_share": cost.failed_share} for cost in spent],
+    }
+
+
+def _scores_document(scores: Scores) -> dict[str, Any]:
+    return {
+        "measure": scores.measure.name,
+        "scale": scores.measure.scale,
+        "spaces": list(scores.spaces),
+        "strategies": [asdict(row) for row in scores.strategies],
+        "runs": [asdict(row) for row in scores.runs],
+    }
+
+
+def _print(
+    console: Console, training: Scores, again: Rescored | None, spent: Sequence[Cost]
+) -> None:
+    print_table(console, _scores_table(training, "on the training spaces, by the runs' own scores"))
+    if again is not None:
+        title = f"measured again on {', '.join(again.scores.spaces)}, {again.repeats} runs each"
+        print_table(console, _scores_table(again.scores, title))
+        if again.near_best:
+            print_table(console, _near_best_table(again))
+    print_table(console, _runs_table(training, again), keys=2)
+    print_table(console, _costs_table(spent), keys=2)
+    if again is None:
+        console.print(LUCK, soft_wrap=True)
+
+
+def _scores_table(scores: Scores, title: str) -> Table:
+    strategies = list(dict.fromkeys(row.strategy for row in scores.strategies))
+    name = scores.measure.name
+    table = Table(
+        Column("after answers", justify="right"),
+        *(Column(f"{name}: {cell(strategy)} [95 %]", no_wrap=True) for strategy in strategies),
+        *(
+            Column(f"{cell(strategy)} − {REFERENCE}", no_wrap=True)
+            for strategy in strategies
+            if strategy != REFERENCE and REFERENCE in strategies
+        ),
+        title=f"best so far, mean over runs, {cell(title)}",
+        caption=f"{name}: {scores.measure.scale}",
+    )
+    for count in dict.fromkeys(row.answers for row in scores.strategies):
+        here = {row.strategy: row for row in scores.strategies if row.answers == count}
+        shown = [here.get(strategy) for strategy in strategies]
+        means = [_estimate(row.score, row.interval) if row else "-" for row in shown]
+        steps = [
+            _estimate(row.difference, row.difference_interval, sign="+") if row else "-"
+            for strategy, row in zip(strategies, shown, strict=True)
+            if strategy != REFERENCE and REFERENCE in strategies
+        ]
+        table.add_row(str(count), *means, *steps)
+    return table
+
+
+def _estimate(value: float | None, interval: Interval | None, sign: str = "") -> str:
+    if value is None:
+        return "-"
+    bounds = "" if interval is None else f" \\[{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+    return f"{value:{sign}.3f}{bounds}"
+
+
+def _near_best_table(again: Rescored) -> Table:
+    seconds = list(dict.fromkeys(row.seconds for row in again.near_best))
+    table = Table(
+        "strategy",
+        *(Column(f"after {mark:g} s", justify="right", no_wrap=True) for mark in seconds),
+        title="modelled time relative to the best known, of the runs' last best",
+        caption="geometric mean over runs and spaces, and the worst space",
+    )
+    for strategy in dict.fromkeys(row.strategy for row in again.near_best):
+        own = [row for row in again.near_best if row.strategy == strategy]
+        table.add_row(cell(strategy), *(f"{row.mean:.3f}, {row.worst:.3f}" for row in own))
+    return table
+
+
+def _runs_table(training: Scores, again: Rescored | None) -> Table:
+    last = max((row.answers for row in training.runs), default=0)
+    columns = ["run", "strategy", "best", f"{training.measure.name} ± s.e."]
+    if again is not None:
+        columns.append(f"{again.scores.measure.name} again ± s.e.")
+    table = Table(*columns, title=f"each run's best after {last} answers")
+    measured = {} if again is None else {(r.run, r.answers): r for r in again.scores.runs}
+    for row in training.runs:
+        if row.answers == last:
+            cells = [f"{row.score:.3f} ± {row.standard_error:.3f}"]
+            if (row.run, last) in measured:
+                new = measured[row.run, last]
+                cells.append(f"{new.score:.3f} ± {new.standard_error:.3f}")
+            table.add_row(cell(row.run), cell(row.strategy), f"#{row.slot}", *cells)
+    return table
+
+
+def _costs_table(spent: Sequence[Cost]) -> Table:
+    right = ("runs", "answers", "failed answers", "tokens", "candidates' CPU s")
+    table = Table(
+        "strategy", "run", *(Column(name, justify="right") for name in right), title="what it cost"
+    )
+    for cost in spent:
+        table.add_row(
+            cell(cost.strategy),
+            cell(cost.run or "all"),
+            str(cost.runs),
+            str(cost.answers),
+            f"{cost.failed_answers} ({cost.failed_share:.0%})",
+            f"{cost.tokens:,}",
+            f"{cost.cpu_s:.1f}",
+        )
+    return table
