@@ -70,6 +70,13 @@ CREATE TABLE IF NOT EXISTS looks (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, slot INTEGER NOT NULL, digest TEXT NOT NULL,
     space TEXT NOT NULL, UNIQUE (digest, space))
 """
+# With the first candidate that is scored again.
+_RESCORES = """
+CREATE TABLE IF NOT EXISTS rescores (
+    slot INTEGER NOT NULL, generation INTEGER NOT NULL, document TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (slot, generation))
+"""
+_LATER = ("looks", "rescores")  # which not every archive has
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +275,19 @@ class Archive:
                 "INSERT OR IGNORE INTO evaluations VALUES (?,?,?,?,?,?,?,?,?,?,?)", row
             )
 
-    def traces(self, slot: int, attempt: int, space: str) -> dict[int, Trace]:
-        """The runs of one attempt on one space, by repeat."""
+    def traces(
+        self, slot: int, attempt: int, space: str, *, trials: bool = False
+    ) -> dict[int, Trace]:
+        """The runs of one attempt on one space, by repeat.
+
+        ``trials``: those that its constants were tuned by, in place of its own. They have negative
+        repeats.
+        """
+        sign = "<" if trials else ">="
         query = (
-            "SELECT repeat, seed, outcome, asks, revisits, cpu_s, error, trace FROM evaluations "
-            "WHERE slot = ? AND attempt = ? AND space = ? ORDER BY repeat"
+            "SELECT repeat, seed, outcome, asks, revisits, cpu_s, error, trace "  # noqa: S608
+            f"FROM evaluations WHERE slot = ? AND attempt = ? AND space = ? AND repeat {sign} 0 "
+            "ORDER BY repeat"
         )
         with _foreign(self.path):
             return {
@@ -298,6 +313,24 @@ class Archive:
         """Settled candidates' documents by slot (seed programs have negative slots)."""
         with _foreign(self.path):
             rows = self._db.execute("SELECT slot, document FROM candidates ORDER BY slot")
+            return {slot: _object(document) for slot, document in rows}
+
+    def record_rescore(self, slot: int, generation: int, document: Mapping[str, object]) -> None:
+        """Commit a candidate as it is after it was scored again on a generation's seeds.
+
+        What is there already stays.
+        """
+        row = (slot, generation, json.dumps(document, sort_keys=True), _now())
+        with _transaction(self._db):
+            self._db.execute(_RESCORES)
+            self._db.execute("INSERT OR IGNORE INTO rescores VALUES (?, ?, ?, ?)", row)
+
+    def rescored(self) -> dict[int, dict[str, object]]:
+        """The latest documents of candidates that were scored again, by slot."""
+        with _foreign(self.path):
+            if not self._has("rescores"):
+                return {}
+            rows = self._db.execute("SELECT slot, document FROM rescores ORDER BY generation")
             return {slot: _object(document) for slot, document in rows}
 
     def record_event(self, kind: str, slot: int | None = None, **detail: object) -> None:
@@ -338,11 +371,14 @@ class Archive:
     def looks(self) -> list[Look]:
         """Every look, oldest first."""
         with _foreign(self.path):
-            known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'looks'"
-            if not self._db.execute(known).fetchone()[0]:
+            if not self._has("looks"):
                 return []
             rows = self._db.execute("SELECT at, slot, digest, space FROM looks ORDER BY number")
             return [Look(*row) for row in rows]
+
+    def _has(self, table: str) -> bool:
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return bool(self._db.execute(query, (table,)).fetchone()[0])
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -375,7 +411,7 @@ def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
         sqlite3.DatabaseError: it is damaged.
     """
     with closing(sqlite3.connect(":memory:")) as pattern:
-        pattern.executescript(f"{_SCHEMA};{_LOOKS}")
+        pattern.executescript(f"{_SCHEMA};{_LOOKS};{_RESCORES}")
         wanted = _definitions(pattern)
         columns = {
             name: pattern.execute(f"PRAGMA table_info({name})").fetchall()
@@ -386,7 +422,7 @@ def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
     if not found:
         raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
     strange = sorted(f"{kind} {name}" for kind, name, *_ in found - wanted)
-    missing = sorted(name for kind, name, *_ in wanted - found if "looks" not in name)
+    missing = sorted(name for _, name, table, _ in wanted - found if table not in _LATER)
     if ("table", "facts") in {(kind, name) for kind, name, *_ in found & wanted}:
         _check_version(connection, path)
     if strange or missing:

@@ -34,6 +34,7 @@ from llamea_gpu.evolution.session import (
 )
 from llamea_gpu.evolution.settings import (
     EvolutionSettings,
+    decided,
     read_file,
     validated,
     with_absolute_paths,
@@ -92,6 +93,8 @@ def evolve(
             settings = validated({**fields, "spaces_path": folders})
         with step("reading the recordings and the seed programs"):
             problem = build_problem(settings)
+            if archive is None:
+                settings = decided(settings, whole=problem.is_whole)
             expected = estimate(settings, problem)
         if estimate_only:
             console.print(estimate_text(expected), soft_wrap=True)

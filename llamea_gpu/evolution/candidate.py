@@ -34,7 +34,9 @@ class Candidate:
     ``usd`` what all of them cost (None without a price). ``model`` is who answered, by its own
     account, ``asked_model`` who was asked. ``inspiration`` marks a first parent that was brought
     along: it is not among the human-designed searchers that feedback compares with.
-    ``behaviour`` is how it searched, a descriptor a space.
+    ``behaviour`` is how it searched, a descriptor a space. ``rescored`` are the generations on
+    whose seeds it was scored again. ``answered`` is the program as its answer had it, where
+    constants were tuned before it competed; ``program`` is what competes and breeds.
     """
 
     slot: int
@@ -53,6 +55,8 @@ class Candidate:
     usd: float | None = None
     inspiration: bool = False
     behaviour: tuple[Behaviour, ...] = ()
+    rescored: tuple[int, ...] = ()
+    answered: Program | None = None
 
     @property
     def p(self) -> float | None:

@@ -1,29 +1,32 @@
-"""The cascade: smoke run, a few spaces, all training spaces, stopping as soon as the rest is waste.
+"""The cascade: smoke run, a part of the runs, all of them, stopping as soon as the rest is waste.
 
-Runs go through the runner and are committed to the archive one by one; scores are computed here,
-in the host, from the committed traces. It does not select, and knows nothing of models.
+The part is some spaces with all their runs, or, in a race, some runs on every space, then twice as
+many. What competes has had its constants tuned before, where that is asked for. Runs are committed
+to the archive one by one; scores are computed from the committed traces. It does not select, and
+knows nothing of models.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from llamea_gpu.archive import Archive
 from llamea_gpu.evolution.behaviour import Behaviour, describe
-from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED
+from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.runs import Runs
 from llamea_gpu.evolution.settings import EvolutionSettings
+from llamea_gpu.evolution.trials import Trials
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import Program
 from llamea_gpu.prompting import Feedback, SpaceResult, Stage
 from llamea_gpu.runner import BaseRunner
-from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import SpaceScore, aggregate, score_space
-from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.tasks import Trace, run_seed
+from llamea_gpu.tasks import Trace
 
 _FAULTS = {
     "crashed": "the process died (a segmentation fault, or a forbidden operation)",
@@ -35,13 +38,26 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What the cascade says: a status, the kind of failure (or empty), feedback, behaviour."""
+    """What the cascade says: a status, the kind of failure (or empty), feedback, behaviour.
+
+    ``tuned`` is the program that was assessed, where its constants are not the answer's.
+    """
 
     status: str
     kind: str
     message: str
     feedback: Feedback
     behaviour: tuple[Behaviour, ...] = ()
+    tuned: Program | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A part of a candidate's runs: on these tasks, at most so many (None: all) on each."""
+
+    stage: Stage
+    tasks: tuple[AnyTask, ...]
+    runs: int | None = None
 
 
 class Cascade:
@@ -55,81 +71,141 @@ class Cascade:
         settings: EvolutionSettings,
     ) -> None:
         self._tasks = tuple(tasks)
-        self._runner = runner
-        self._archive = archive
+        self._runs = Runs(runner, archive, settings)
+        self._trials = Trials(tasks, self._runs, settings)
         self._settings = settings
-        self._limits = Limits(cpu_s=settings.cpu_limit_s, memory_bytes=settings.memory_mb << 20)
 
     async def assess(
         self, slot: int, attempt: int, program: Program, population: Population
     ) -> Assessment:
         """Run ``program`` through the stages; ``population`` is what it has to keep up with.
 
-        Seed programs (negative slots) are always taken through every stage: they are the
-        references that feedback compares with.
+        First parents (negative slots) are always taken through every stage, as they were brought:
+        seed programs are the references that feedback compares with.
         """
-        middle = min(self._settings.cascade_spaces, len(self._tasks))
-        stages: tuple[tuple[Stage, tuple[AnyTask, ...]], ...] = (
-            ("smoke", self._tasks[:1]),
-            ("partial", self._tasks[:middle]),
-            ("full", self._tasks),
+        if slot < 0 or not self._settings.tuned_variants:
+            return await self._compete(slot, attempt, program, population)
+        tried = await self._trials.tuned(slot, attempt, program)
+        if isinstance(tried, Trace):
+            return _failed("smoke", tried)
+        assessment = await self._compete(slot, attempt, tried, population)
+        return assessment if tried == program else replace(assessment, tuned=tried)
+
+    async def rescore(
+        self, candidate: Candidate, generation: int, population: Population
+    ) -> Candidate:
+        """``candidate`` after half as many runs again, on the seeds of ``generation``.
+
+        Its score is then that of all its runs. A fault in one of them makes it a failure.
+        """
+        program = candidate.program
+        if program is None:
+            raise AssertionError("a scored candidate without a program")
+        rescored = (*candidate.rescored, generation)
+        slot, attempt = candidate.slot, max(candidate.attempts - 1, 0)
+        runs = await asyncio.gather(
+            *(
+                self._runs.own(slot, attempt, program, task, self._numbers(slot, task, rescored))
+                for task in self._tasks
+            )
         )
+        fault = next((t for traces in runs for t in traces if t.is_faulty), None)
+        if fault is not None:
+            return replace(
+                candidate,
+                status=FAILED,
+                kind=fault.outcome,
+                message=_complaint(fault),
+                rescored=rescored,
+            )
         scores: dict[str, SpaceScore] = {}
         behaviours: dict[str, Behaviour | None] = {}
-        for stage, tasks in stages:
+        feedback = await self._scored(self._tasks, runs, scores, behaviours, population, "full")
+        return replace(
+            candidate, feedback=feedback, behaviour=_known(behaviours), rescored=rescored
+        )
+
+    async def _compete(
+        self, slot: int, attempt: int, program: Program, population: Population
+    ) -> Assessment:
+        scores: dict[str, SpaceScore] = {}
+        behaviours: dict[str, Behaviour | None] = {}
+        feedback = None
+        for step in self._steps():
             runs = await asyncio.gather(
                 *(
-                    self._run(slot, attempt, program, task, 1 if stage == "smoke" else None)
-                    for task in tasks
+                    self._runs.own(
+                        slot, attempt, program, task, self._numbers(slot, task)[: step.runs]
+                    )
+                    for task in step.tasks
                 )
             )
             fault = next((t for traces in runs for t in traces if t.is_faulty), None)
             if fault is not None:
-                return _failed(stage, fault)
-            if stage == "smoke":
+                return _failed(step.stage, fault)
+            if step.stage == "smoke":
                 continue
-            fresh = [pair for pair in zip(tasks, runs, strict=True) if pair[0].name not in scores]
-            compute, bootstrap = self._runner.compute, self._settings.bootstrap
-            assessed = [compute(_assess, [task], traces, bootstrap) for task, traces in fresh]
-            losing = compute(_losses, tasks, runs)
-            found = await asyncio.gather(*map(asyncio.wrap_future, assessed))
-            for (task, _), (score, behaviour) in zip(fresh, found, strict=True):
-                scores[task.name], behaviours[task.name] = score, behaviour
-            losses = await asyncio.wrap_future(losing)
-            feedback = replace(self._feedback(stage, scores, population), mechanisms=losses)
-            if stage == "partial" and slot >= 0:
+            feedback = await self._scored(
+                step.tasks, runs, scores, behaviours, population, step.stage
+            )
+            if step.stage == "partial" and slot >= 0:
                 reason = self._out_of_reach(scores, population)
                 if reason:
                     return Assessment(PARTIAL, "", reason, feedback, _known(behaviours))
+        if feedback is None:
+            raise AssertionError("a cascade without a last step")
         return Assessment(SCORED, "", "", feedback, _known(behaviours))
 
-    async def _run(
-        self, slot: int, attempt: int, program: Program, task: AnyTask, count: int | None
-    ) -> list[Trace]:
-        """Repeats 0..count-1 on one task: from the archive where it has them, else measured.
+    def _steps(self) -> Iterator[_Step]:
+        yield _Step("smoke", self._tasks[:1], 1)
+        heat = self._settings.race_repeats or 0
+        if heat:
+            while heat < max(map(self._runs.repeats, self._tasks)):
+                yield _Step("partial", self._tasks, heat)
+                heat *= 2
+        else:
+            yield _Step("partial", self._tasks[: self._settings.cascade_spaces])
+        yield _Step("full", self._tasks)
 
-        None: as many as the settings say.
+    def _numbers(self, slot: int, task: AnyTask, rescored: Sequence[int] = ()) -> list[int]:
+        """The numbers of a candidate's runs on ``task``: those of its generation first.
+
+        Where generations have seeds of their own, each has a block of numbers, and the first
+        parents have that of the first generation. Who is scored again gets half a block.
         """
-        name = task.name
-        if count is None:
-            count = self._settings.repeats_by_space.get(name, self._settings.repeats)
-        known = self._archive.traces(slot, attempt, name)
+        repeats = self._runs.repeats(task)
+        fresh = self._settings.fresh_seeds and slot >= 0
+        begin = slot // self._settings.offspring * repeats if fresh else 0
+        numbers = list(range(begin, begin + repeats))
+        for generation in rescored:
+            begin = generation * repeats
+            numbers += range(begin, begin + math.ceil(repeats / 2))
+        return numbers
 
-        async def one(repeat: int) -> Trace:
-            if repeat in known and known[repeat].batch is not None:  # older runs lack batches
-                return known[repeat]
-            run = self._runner.submit(
-                ProgramSearcher(program.class_name, program),
-                task,
-                run_seed(self._settings.seed, name, repeat),
-                limits=self._limits,
-                charge_cpu=self._settings.charge_cpu,
-            )
-            trace: Trace = await asyncio.wrap_future(run)
-            self._archive.record_trace(slot, attempt, name, repeat, trace)
-            return trace
-
-        return list(await asyncio.gather(*(one(repeat) for repeat in range(count))))
+    async def _scored(
+        self,
+        tasks: Sequence[AnyTask],
+        runs: Sequence[Sequence[Trace]],
+        scores: dict[str, SpaceScore],
+        behaviours: dict[str, Behaviour | None],
+        population: Population,
+        stage: Stage,
+    ) -> Feedback:
+        """Bring ``scores`` and ``behaviours`` up to ``runs``, and say how it did."""
+        fresh = [
+            (task, traces)
+            for task, traces in zip(tasks, runs, strict=True)
+            if task.name not in scores or scores[task.name].runs < len(traces)
+        ]
+        bootstrap = self._settings.bootstrap
+        assessed = [
+            self._runs.compute(_assess, [task], traces, bootstrap) for task, traces in fresh
+        ]
+        losing = asyncio.ensure_future(self._runs.compute(_losses, tasks, runs))
+        found = await asyncio.gather(*assessed)
+        for (task, _), (score, behaviour) in zip(fresh, found, strict=True):
+            scores[task.name], behaviours[task.name] = score, behaviour
+        return replace(self._feedback(stage, scores, population), mechanisms=await losing)
 
     def _feedback(
         self, stage: Stage, scores: dict[str, SpaceScore], population: Population
@@ -156,13 +232,15 @@ class Cascade:
         best that any candidate has reached. Where a lead on one space suffices to breed, it must
         also have shown none: by that bound it is behind the best known on every space so far.
         """
+        racing = bool(self._settings.race_repeats)
         elite = population.elite(self._settings.parents)
-        if len(elite) < self._settings.parents or len(scores) == len(self._tasks):
+        if len(elite) < self._settings.parents or (len(scores) == len(self._tasks) and not racing):
             return ""
         threshold = elite[-1].p or 0.0
         best = population.best_p_by_space()
         names = [task.name for task in self._tasks]
-        reached = {name: s.p + 2 * (s.standard_error or 0.0) for name, s in scores.items()}
+        errors = self._floored(scores, elite[-1]) if racing else _errors(scores)
+        reached = {name: score.p + 2 * errors[name] for name, score in scores.items()}
         bound = sum(reached.get(name, best[name]) for name in names) / len(names)
         if round(bound, 2) >= round(threshold, 2):  # as the elite is ranked
             return ""
@@ -170,10 +248,32 @@ class Cascade:
             p >= best[name] for name, p in reached.items()
         ):
             return ""
+        if racing:
+            runs = min(score.runs for score in scores.values())
+            return (
+                f"stopped after {runs} runs on each space: two standard errors above its scores "
+                f"so far would give P {bound:.3f}, and the elite starts at {threshold:.3f}"
+            )
         return (
             f"stopped after {len(scores)} of {len(self._tasks)} spaces: even the best known result "
             f"on the others would give P {bound:.3f}, and the elite starts at {threshold:.3f}"
         )
+
+    def _floored(self, scores: dict[str, SpaceScore], last: Candidate) -> dict[str, float]:
+        """Standard errors of a few runs, which may agree by chance.
+
+        They are at least what those of the ``last`` of the elite would be with as few.
+        """
+        theirs = {r.space: r.standard_error for r in last.feedback.spaces} if last.feedback else {}
+        fully = {task.name: self._runs.repeats(task) for task in self._tasks}
+        return {
+            name: max(error, theirs.get(name, 0.0) * math.sqrt(fully[name] / scores[name].runs))
+            for name, error in _errors(scores).items()
+        }
+
+
+def _errors(scores: dict[str, SpaceScore]) -> dict[str, float]:
+    return {name: score.standard_error or 0.0 for name, score in scores.items()}
 
 
 def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
@@ -192,8 +292,12 @@ def _losses(tasks: Sequence[AnyTask], runs: Sequence[Sequence[Trace]]) -> tuple[
     return mechanisms(dict(zip(tasks, runs, strict=True)))
 
 
+def _complaint(trace: Trace) -> str:
+    return trace.error or _FAULTS.get(trace.outcome, trace.outcome)
+
+
 def _failed(stage: Stage, trace: Trace) -> Assessment:
-    message = trace.error or _FAULTS.get(trace.outcome, trace.outcome)
+    message = _complaint(trace)
     feedback = Feedback(
         p=None, standard_error=None, stage=stage, outcome=trace.outcome, spaces=(), error=message
     )

@@ -22,6 +22,7 @@ from llamea_gpu.evolution.calls import Caller, Observer, Refused, Silent, parent
 from llamea_gpu.evolution.candidate import FAILED, LOST, Candidate
 from llamea_gpu.evolution.evaluation import Assessment, Cascade
 from llamea_gpu.evolution.inspiration import Inspiration
+from llamea_gpu.evolution.parents import breeding_pool
 from llamea_gpu.evolution.plan import Plan, plan_slot
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
@@ -49,6 +50,7 @@ class Accepted:
 
     program: Program
     assessment: Assessment
+    answered: Program | None = None  # where its constants were tuned: before
 
 
 class Evolution:
@@ -71,6 +73,7 @@ class Evolution:
         self._caller = Caller(settings, archive, client, ledger, facts, self._observer)
         self._population = Population()
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
+        self._again: list[Candidate] = []  # scored again, not yet committed
 
     async def run(
         self,
@@ -86,7 +89,7 @@ class Evolution:
         """
         limit = self._settings.max_wall_s
         deadline = None if limit is None else time.monotonic() + limit
-        recorded = {c.slot: c for c in Population.read(self._archive).candidates}
+        recorded = {c.slot: c for c in Population.as_settled(self._archive).candidates}
         # The seeds first, whatever their slots: they are what feedback compares with.
         for slot, seed in enumerate(seed_programs, -len(seed_programs)):
             await self._take_in(slot, seed.name, seed.program, recorded, inspiration=False)
@@ -115,6 +118,7 @@ class Evolution:
     ) -> str:
         """Settle slot after slot; why it ended. Leaves what is under way in ``running``."""
         for slot in range(self._settings.candidates):
+            await self._score_again(slot)
             self._plan_from(slot, recorded, running)
             if slot in recorded:
                 self._settle(recorded[slot], known=True)
@@ -126,7 +130,26 @@ class Evolution:
             except BudgetExceededError as error:
                 return str(error)
             self._settle(candidate, known=False)
+        await self._score_again(self._settings.candidates)
         return "complete"
+
+    async def _score_again(self, slot: int) -> None:
+        """Where generations have seeds of their own, and one begins: the elite on its seeds, too.
+
+        After the last whole generation it is done once more, for nobody is to be the best by the
+        luck of its own seeds. Everything before ``slot`` is settled.
+        """
+        width = self._settings.offspring
+        if not self._settings.fresh_seeds or slot == 0 or slot % width:
+            return
+        elite = breeding_pool(self._population, self._settings).elite
+        rescored = [
+            self._cascade.rescore(candidate, slot // width, self._population) for candidate in elite
+        ]
+        self._again += await asyncio.gather(*rescored)
+        self._population = self._population.updated(self._again)
+        if not self._unreached:
+            self._commit_again()
 
     def _plan_from(
         self,
@@ -182,6 +205,14 @@ class Evolution:
         for candidate in self._unreached:
             self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._unreached.clear()
+        self._commit_again()
+
+    def _commit_again(self) -> None:
+        for candidate in self._again:
+            self._archive.record_rescore(
+                candidate.slot, candidate.rescored[-1], candidate.to_document()
+            )
+        self._again.clear()
 
     async def _take_in(
         self,
@@ -260,6 +291,7 @@ class Evolution:
             tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
             usd=sum(known) if calls and len(known) == len(prices) else None,
             behaviour=assessment.behaviour if assessment else (),
+            answered=result.answered if isinstance(result, Accepted) else None,
         )
 
     async def _try(
@@ -289,6 +321,8 @@ class Evolution:
         assessment = await self._cascade.assess(plan.slot, attempt, program, population)
         if assessment.status == FAILED:
             return Refused(assessment.kind, assessment.message, text, program, assessment)
+        if assessment.tuned is not None:
+            return Accepted(assessment.tuned, assessment, answered=program)
         return Accepted(program, assessment)
 
 

@@ -41,14 +41,15 @@ def plan_slot(slot: int, population: Population, settings: EvolutionSettings) ->
     generation = slot // settings.offspring
     # Turn and turn about: each model shows what it can.
     in_turn = settings.models[slot % len(settings.models)]
-    if settings.strategy == "sequential" and population.tried():
+    begun = population.answered().candidates if settings.inspirations_shown else population.tried()
+    if settings.strategy == "sequential" and begun:
         best = population.best_beside_seeds()
         return Plan(slot, generation, "sequential", (best,) if best else (), in_turn)
     pool = breeding_pool(population, settings)
     rng = np.random.default_rng([settings.seed, slot])
     breeds = settings.strategy == "evolution" and pool.elite
     if not breeds or _starts_afresh(slot, population, settings):
-        return Plan(slot, generation, "new", (), in_turn)
+        return Plan(slot, generation, "new", _shown(population, settings), in_turn)
     operator = _draw_operator(population, pool, settings, rng)
     parents = _draw_parents(operator, pool, settings, rng)
     if operator == "crossover" and len(parents) < 2:  # nobody to cross with
@@ -58,11 +59,22 @@ def plan_slot(slot: int, population: Population, settings: EvolutionSettings) ->
 
 
 def _starts_afresh(slot: int, population: Population, settings: EvolutionSettings) -> bool:
-    """Whether the slot is of the first generation; where inspirations are, half of it breeds."""
+    """Whether the slot is of the first generation.
+
+    Where inspirations are, and first questions do not show them, half of it breeds.
+    """
     if slot >= settings.offspring:
         return False
+    if settings.inspirations_shown:
+        return True
     inspired = any(c.inspiration for c in population.candidates)
     return not inspired or slot % 2 == 0
+
+
+def _shown(population: Population, settings: EvolutionSettings) -> tuple[Candidate, ...]:
+    """The best of the inspirations, for a first question; the same for every strategy."""
+    brought = [c for c in population.scored() if c.inspiration]
+    return tuple(brought[: settings.inspirations_shown or 0])
 
 
 def _draw_operator(

@@ -6,6 +6,7 @@ It decides nothing: who breeds is `parents`' business, what a slot does `plan`'s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamea_gpu.archive import Archive
@@ -24,7 +25,17 @@ class Population:
 
     @classmethod
     def read(cls, archive: Archive) -> Population:
-        """The candidates that ``archive`` holds.
+        """The candidates that ``archive`` holds, with the scores that they have by now.
+
+        Raises:
+            ArchiveError: it is damaged or foreign.
+        """
+        again = map(Candidate.from_document, archive.rescored().values())
+        return cls.as_settled(archive).updated(list(again))
+
+    @classmethod
+    def as_settled(cls, archive: Archive) -> Population:
+        """Those candidates as they were before any was scored again.
 
         Raises:
             ArchiveError: it is damaged or foreign.
@@ -51,6 +62,11 @@ class Population:
         """The next snapshot."""
         return Population((*self.candidates, candidate))
 
+    def updated(self, again: Sequence[Candidate]) -> Population:
+        """The snapshot in which ``again`` stand in the places of their slots."""
+        by_slot = {candidate.slot: candidate for candidate in again}
+        return Population(tuple(by_slot.get(c.slot, c) for c in self.candidates))
+
     def scored(self) -> list[Candidate]:
         """Fully scored candidates, best first, by `rank`."""
         return sorted((c for c in self.candidates if c.p is not None), key=rank)
@@ -64,11 +80,15 @@ class Population:
         return next(iter(self.scored()), None)
 
     def digests(self) -> dict[str, Candidate]:
-        """Programs seen so far by normalised digest; the first candidate that had it."""
+        """Programs seen so far by normalised digest; the first candidate that had it.
+
+        Where constants were tuned, before and after.
+        """
         seen: dict[str, Candidate] = {}
         for candidate in self.candidates:
-            if candidate.program is not None:
-                seen.setdefault(candidate.program.digest, candidate)
+            for program in (candidate.program, candidate.answered):
+                if program is not None:
+                    seen.setdefault(program.digest, candidate)
         return seen
 
     def best_p_by_space(self) -> dict[str, float]:

@@ -72,9 +72,14 @@ class Problem:
     inspirations: tuple[Inspiration, ...] = ()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its spaces are whole ones, with modelled costs."""
+        return any(isinstance(task, WholeTask) for task in self.tasks)
+
+    @property
     def measure(self) -> Measure:
         """What scores on it are called."""
-        return measure_of(any(isinstance(task, WholeTask) for task in self.tasks))
+        return measure_of(self.is_whole)
 
     @property
     def fingerprint(self) -> str:

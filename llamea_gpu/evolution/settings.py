@@ -92,6 +92,32 @@ class EvolutionSettings(BaseModel):
         (), description="A run, RUN#SLOT, FILE.py[:Class], name or 'shipped' as first parents."
     )
 
+    # what is decided when a run begins, by its problem; runs from before they existed have none
+    fresh_seeds: bool | None = Field(
+        None,
+        description="Seeds of its own for each generation, on which the elite is scored again. "
+        "Default: on whole spaces, for evolution.",
+    )
+    race_repeats: int | None = Field(
+        None,
+        ge=0,
+        description="Runs on each space in the first heat of a race, then twice as many; 0: space "
+        "after space with all runs. Default: 2 on whole spaces, for evolution.",
+    )
+    tuned_variants: int | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Settings of its constants that a program is tried with before it competes. "
+        "Default: 3 on whole spaces, for evolution.",
+    )
+    inspirations_shown: int | None = Field(
+        None,
+        ge=0,
+        description="Inspirations, the best first, that a first question of every strategy shows; "
+        "0: evolution breeds from them at once, the others list them or do not. Default: 2.",
+    )
+
     # tasks
     spaces: tuple[str, ...] = Field(("train",), description="Training space or split.")
     spaces_path: tuple[str, ...] = Field((), description="Folder with further recordings.")
@@ -303,6 +329,22 @@ def recorded_settings(text: str) -> EvolutionSettings:
             f"the recorded settings must be this version's, but {where}: {complaint['msg']}: the "
             f"run folder is damaged or foreign"
         ) from None
+
+
+def decided(settings: EvolutionSettings, *, whole: bool) -> EvolutionSettings:
+    """``settings`` of a new run, with what is decided when it begins.
+
+    ``whole``: its spaces are whole ones. A run from before a setting existed goes on without it.
+    """
+    breeds = whole and settings.strategy == "evolution"
+    decisions = {
+        "fresh_seeds": breeds,
+        "race_repeats": 2 if breeds else 0,
+        "tuned_variants": 3 if breeds else 0,
+        "inspirations_shown": 2 if settings.inspirations else 0,
+    }
+    open_ = {name: value for name, value in decisions.items() if getattr(settings, name) is None}
+    return settings.model_copy(update=open_)
 
 
 def continued(recorded: str, overrides: dict[str, Any]) -> EvolutionSettings:

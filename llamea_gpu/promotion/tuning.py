@@ -20,7 +20,7 @@ import numpy as np
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import Comparison, Standing
 from llamea_gpu.programs import Program
-from llamea_gpu.promotion.constants import Settings, random_settings, tunable
+from llamea_gpu.programs.constants import Settings, distinct_settings, tunable
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import score_space
@@ -30,7 +30,6 @@ from llamea_gpu.tasks import Task, Trace, run_seed
 FINAL_REPEATS = 10  # of winner and defaults on seeds of their own
 DEFAULT, TUNED = "default", "tuned"
 _MOST_ARMS = 256
-_MOST_DRAWS = 50  # of a setting that is new
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,8 @@ def tune(
     spent, arms, best = 0, 0, defaults
     if defaults:
         budget = runs - FINAL_REPEATS * len(tasks)
-        raced = _arms(defaults, _size(budget, len(tasks)), _stream(seed, "arms"))
+        size = _size(budget, len(tasks))
+        raced = distinct_settings(defaults, size, _stream(seed, "arms"))
         arms = len(raced)
         if arms > 1:
             race = _Race(program, tasks, runner, _stream(seed, "race"), rules)
@@ -183,19 +183,6 @@ def _size(runs: int, spaces: int) -> int:
     while size < _MOST_ARMS and 2 * size * spaces * ((2 * size).bit_length()) <= runs:
         size *= 2
     return size
-
-
-def _arms(defaults: Settings, size: int, seed: int) -> list[Settings]:
-    """The defaults, then up to ``size`` - 1 other settings, all distinct."""
-    rng = np.random.default_rng(seed)
-    arms = [defaults]
-    for _ in range(_MOST_DRAWS * size):
-        if len(arms) >= size:
-            break
-        drawn = random_settings(defaults, rng)
-        if drawn not in arms:
-            arms.append(drawn)
-    return arms
 
 
 def _stream(seed: int, purpose: str) -> int:

@@ -26,7 +26,7 @@ DETAILED_SPACES = 4
 LISTED_PARAMETERS = 12
 LISTED_PROGRAMS = 40  # of all that were tried; what is left out is said
 _PARENTS: dict[Operator, tuple[int, float]] = {
-    "new": (0, 0),
+    "new": (0, math.inf),
     "refine": (1, 1),
     "explore": (1, math.inf),
     "crossover": (2, math.inf),

@@ -63,6 +63,9 @@ def config(spaces_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         operators = {{ refine = 1.0, explore = 1.0, crossover = 1.0, diff-edit = 0.0 }}
         inspirations = ["brought.py"]
         seed_programs = ["random_search"]
+        fresh_seeds = true
+        race_repeats = 1
+        tuned_variants = 2
         """
     )
     return file

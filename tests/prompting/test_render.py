@@ -212,7 +212,7 @@ def test_an_empty_context_renders_for_new():
 
 @pytest.mark.parametrize(
     ("operator", "count"),
-    [("new", 1), ("refine", 0), ("refine", 2), ("crossover", 1), ("explore", 0), ("simplify", 2)],
+    [("refine", 0), ("refine", 2), ("crossover", 1), ("explore", 0), ("simplify", 2)],
 )
 def test_a_wrong_number_of_parents_is_refused(context, operator, count):
     with pytest.raises(ValueError, match=f"{operator!r} takes .* parents, but got {count}"):

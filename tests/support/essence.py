@@ -14,18 +14,21 @@ TABLES = {
     "answers": "request_id, text, prompt_tokens, completion_tokens, finish_reason, problem",
     "evaluations": "slot, attempt, space, repeat, seed, outcome, asks, revisits, error, trace",
     "candidates": "slot, document",
+    "rescores": "slot, generation, document",
 }
 
 
 def essence(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """Rows by table, sorted, with host-dependent numbers masked."""
     with sqlite3.connect(folder / FILE_NAME) as db:
+        present = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         found = {
-            table: sorted(db.execute(f"SELECT {columns} FROM {table}"))
+            table: sorted(db.execute(f"SELECT {columns} FROM {table}")) if table in present else []
             for table, columns in TABLES.items()
         }
     db.close()
-    found["candidates"] = [(slot, _without_cpu(text)) for slot, text in found["candidates"]]
+    for table in ("candidates", "rescores"):
+        found[table] = [(*key, _without_cpu(text)) for *key, text in found[table]]
     found["calls"] = [
         tuple(re.sub(r"≈\s?[\d.]+", "≈#", json.dumps(v, ensure_ascii=False)) for v in row)
         for row in ((*row[:6], json.loads(row[6]), *row[7:]) for row in found["calls"])

@@ -2,8 +2,8 @@
 
 What it does: ranges derived from the defaults, and random settings within them.
 
-What it does not do: run a program (`llamea_gpu.promotion.tuning` does), or touch hyperparameters
-that are text, and defaults that are computed.
+What it does not do: run a program (evolution and promotion do), or touch hyperparameters that are
+text, and defaults that are computed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 
 import numpy as np
 
-from llamea_gpu.programs import Program
+from llamea_gpu.programs.program import Program
 
 FACTOR = 4.0  # a number is tried from a quarter of its default to four times as much
 _DIGITS = 3  # significant ones of a tuned float: more would be noise
+_MOST_DRAWS = 50  # of a setting that is new
 _MOST = 1e9  # beyond it a number is a mask or an infinity, not a size
 
 Number = int | float | bool
@@ -45,6 +46,19 @@ def random_settings(defaults: Settings, rng: np.random.Generator) -> Settings:
         names[int(rng.integers(len(names)))]
     ]
     return {**defaults, **{name: _drawn(defaults[name], rng) for name in chosen}}
+
+
+def distinct_settings(defaults: Settings, size: int, seed: int) -> list[Settings]:
+    """``defaults``, then up to ``size`` - 1 others by `random_settings`, all distinct."""
+    rng = np.random.default_rng(seed)
+    found = [defaults]
+    for _ in range(_MOST_DRAWS * size):
+        if len(found) >= size:
+            break
+        drawn = random_settings(defaults, rng)
+        if drawn not in found:
+            found.append(drawn)
+    return found
 
 
 def _has_range(value: Number) -> bool:
