@@ -58,6 +58,7 @@ ARMS = [
 ]
 MARKS_S = (5, 10, 15, 30, 45)
 PASSES = 15
+HEAD_START_MS = 20.0  # before each reading: others are busy on this machine
 KNOWN = 3  # configurations of a cloud that are timed beside the winners
 START_S = 15.0  # of a run's process: loading, binding, ending
 PATIENCE = 3.0  # times the seconds of a run, and of importing: then it hangs
@@ -143,7 +144,7 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> tuple[list[float
             places = range(len(functions)) if number % 2 else reversed(range(len(functions)))
             for place in places:
                 function = functions[place]
-                reading = time_call(lambda f=function: f(*case.arguments))["time_ms"]
+                reading = time_call(lambda f=function: f(*case.arguments), HEAD_START_MS)["time_ms"]
                 if number:  # the first pass heats up
                     times[place].append(reading)
     medians = dict(zip(different, map(statistics.median, times), strict=True))

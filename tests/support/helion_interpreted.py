@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,12 @@ def clock() -> dict[str, Any]:
     spins: list[int] = []
     torch.cuda._sleep = spins.append  # type: ignore[assignment]
     timing.time_call(lambda: spins.append(0), head_start_ms=2.0)
+    _Event.ticks = 0  # to estimate 1 ms a launch
+    slow_spins: list[int] = []
+    torch.cuda._sleep = slow_spins.append  # type: ignore[assignment]
+    timing.time_call(lambda: time.sleep(0.003))
     triton.runtime.driver._active = previous
-    return {**first, "spins": spins}
+    return {**first, "spins": spins, "spins_of_a_slow_launch": slow_spins}
 
 
 def timing_stage(folder: Path) -> dict[str, Any]:

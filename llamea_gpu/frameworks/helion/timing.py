@@ -28,6 +28,8 @@ _ESTIMATES = 3
 _CYCLES_PER_MS = 1.9e6  # of a GPU, more or less
 _SETTLING = 0.2  # of a window: what ran before still shows
 _MOST_IN_A_WINDOW = 20_000
+_LAUNCH_BOUND = 0.8  # of a launch's time: where the processor takes so much, it may be the slower
+_LONGEST_HEAD_START_MS = 50.0
 
 Check = Callable[[Any, Sequence[Any]], str]
 
@@ -122,9 +124,10 @@ def time_call(
 
     Args:
         call: launches the kernel.
-        head_start_ms: time for which the GPU is kept busy first, while the launches queue up. On a
-            busy or slow processor a kernel of some 0.03 ms is otherwise over before the next can be
-            launched, and the launch is what is timed.
+        head_start_ms: time, at least, for which the GPU is kept busy first, while the launches
+            queue up. It is as long as they take where launching seems to be what is timed: on a
+            busy processor a kernel of .03 ms, or one of .2 ms whose tensor descriptors are made on
+            the host, is otherwise over before the next can be launched.
         give_up_ms: when the first launch takes longer than this, it is the only one.
 
     Returns:
@@ -151,13 +154,17 @@ def time_call(
         if (only_ms := begin.elapsed_time(finish)) > give_up_ms:
             return {"time_ms": only_ms, "low_ms": only_ms, "high_ms": only_ms, "launches": 1}
     begin.record()
+    launching = perf_counter()
     for _ in range(_ESTIMATES):
         driver.clear_cache(cache)
         call()
+    launch_ms = 1e3 * (perf_counter() - launching) / _ESTIMATES
     finish.record()
     torch.cuda.synchronize()
     estimate_ms = begin.elapsed_time(finish) / _ESTIMATES
     count = max(_FEWEST, min(_MOST, round(_BUDGET_MS / max(estimate_ms, 1e-3))))
+    if launch_ms > _LAUNCH_BOUND * estimate_ms:
+        head_start_ms = max(head_start_ms, min(count * launch_ms, _LONGEST_HEAD_START_MS))
     events = [_events() for _ in range(count)]
     if head_start_ms:
         spin: Any = torch.cuda._sleep
