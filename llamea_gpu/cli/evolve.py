@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from llamea_gpu import toml
 from llamea_gpu.archive import Archive
+from llamea_gpu.bench.suites import suite_spaces
 from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.live import RunView, Several, estimate_text
 from llamea_gpu.cli.options import output_console, step, warn_if_unsafe
@@ -55,6 +56,9 @@ def evolve(
     given: dict[str, Any],
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with any settings.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="Training spaces: those of a suite ('bench --help').")
+    ] = None,
     resume_: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
     models: Annotated[
         list[str] | None,
@@ -80,6 +84,10 @@ def evolve(
         **(read_file(config) if config else {}),
         **with_absolute_paths(given, Path.cwd()),
     }
+    if suite is not None:
+        if "spaces" in given:
+            raise SettingsError("training spaces are those of --suite or of --space, not of both")
+        fields["spaces"] = list(suite_spaces(suite, _search_path(fields)))
     if "inspirations" in fields:
         fields["inspirations"] = expand_inspirations(fields["inspirations"])
     console = output_console()
@@ -89,8 +97,7 @@ def evolve(
             archive, settings = resume(output, fields)
             stack.enter_context(closing(archive))
         else:
-            folders = [*fields.get("spaces_path", ()), *map(str, search_path_from_environment())]
-            settings = validated({**fields, "spaces_path": folders})
+            settings = validated({**fields, "spaces_path": list(map(str, _search_path(fields)))})
         with step("reading the recordings and the seed programs"):
             problem = build_problem(settings)
             if archive is None:
@@ -107,6 +114,10 @@ def evolve(
             archive = stack.enter_context(closing(start(output, settings, problem)))
         plain = plain or not console.is_terminal
         _run(output, archive, settings, problem, console, watcher, plain=plain)
+
+
+def _search_path(fields: Mapping[str, Any]) -> list[Path]:
+    return [*map(Path, fields.get("spaces_path", ())), *search_path_from_environment()]
 
 
 def _live_report(folder: Path, file: Path, settings: EvolutionSettings) -> LiveReport:

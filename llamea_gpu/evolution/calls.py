@@ -82,6 +82,7 @@ class Caller:
         self._observer = observer
         self._freed = asyncio.Event()  # a reservation was settled: there may be room for another
         self._stopping = ""
+        self.waiting = 0  # attempts without an answer: requests, and who has no room for one
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -137,6 +138,16 @@ class Caller:
             temperature=self._settings.temperature,
             max_tokens=self._settings.max_tokens,
         )
+        self.waiting += 1
+        try:
+            return await self._paid(plan, attempt, operator, request)
+        finally:
+            self.waiting -= 1
+
+    async def _paid(
+        self, plan: Plan, attempt: int, operator: Operator, request: ChatRequest
+    ) -> Call:
+        """Send when there is room in the budget, and settle what it cost."""
         reservation = await self._reserve(request)
         try:
             answer, problem = await self._send(plan.slot, attempt, operator, request)

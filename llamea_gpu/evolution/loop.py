@@ -12,6 +12,7 @@ It does not render prompts, parse answers or measure: those are prompting's and 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher
 
 # A route that fails this many slots in a row is down: stop, and let a continuation ask again.
 TRANSPORT_FAILURES = 3
+_LOOK_S = 0.2  # between looks whether there is anything to do but wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,9 @@ class Evolution:
             if slot in recorded:
                 self._settle(recorded[slot], known=True)
                 continue
-            if not await _finished(running, slot, deadline):
-                return f"the wall-time budget of {self._settings.max_wall_s:g} s is used up"
+            stopped = await self._stopped_before(slot, running, deadline)
+            if stopped:
+                return stopped
             try:
                 candidate = running.pop(slot).result()
             except BudgetExceededError as error:
@@ -150,6 +153,34 @@ class Evolution:
         self._population = self._population.updated(self._again)
         if not self._unreached:
             self._commit_again()
+
+    async def _stopped_before(
+        self, slot: int, running: dict[int, asyncio.Task[Candidate]], deadline: float | None
+    ) -> str:
+        """Wait for ``slot``; why the run stops before it is done, or an empty string.
+
+        Raises:
+            Exception: what went wrong in any slot, at once; but a budget's end waits for its turn.
+        """
+        patience_s, idle_since = self._settings.max_wait_s, math.inf
+        while not running[slot].done():
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if patience_s is not None:
+                left = min(_LOOK_S, _LOOK_S if left is None else left)
+            pending = [task for task in running.values() if not task.done()]
+            done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = None if task.cancelled() else task.exception()
+                if error is not None and not isinstance(error, BudgetExceededError):
+                    raise error
+            now = time.monotonic()
+            if not done and deadline is not None and now >= deadline:
+                return f"the wall-time budget of {self._settings.max_wall_s:g} s is used up"
+            idle = not done and self._caller.waiting == len(pending)
+            idle_since = min(idle_since, now) if idle else math.inf
+            if patience_s is not None and now - idle_since >= patience_s:
+                return f"{len(pending)} answers are waited for, and there is nothing else to do"
+        return ""
 
     def _plan_from(
         self,
@@ -331,27 +362,6 @@ def _unreached_message(lost: Sequence[Candidate]) -> str:
         f"the model could not be reached for {len(lost)} candidates in a row; the last error: "
         f"{lost[-1].message} The run is kept: continue it with --resume when the route works"
     )
-
-
-async def _finished(
-    running: dict[int, asyncio.Task[Candidate]], slot: int, deadline: float | None
-) -> bool:
-    """Wait for ``slot``; False when the deadline comes first.
-
-    Raises:
-        Exception: what went wrong in any slot, at once; but a budget's end waits for its turn.
-    """
-    while not running[slot].done():
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        pending = [task for task in running.values() if not task.done()]
-        done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            return False
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if error is not None and not isinstance(error, BudgetExceededError):
-                raise error
-    return True
 
 
 async def _cancelled(running: dict[int, asyncio.Task[Candidate]]) -> None:

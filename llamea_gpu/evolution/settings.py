@@ -38,7 +38,7 @@ CHANGEABLE = frozenset(
     {
         *("route", "base_url", "api_key_env", "exchange", "replay", "replay_strict", "timeout_s"),
         *("poll_s", "max_retries", "candidates", "max_usd", "max_tokens_total", "max_wall_s"),
-        "max_answers",
+        *("max_answers", "max_wait_s"),
         *("workers", "cluster", "min_sandbox_level", "unsafe_no_sandbox", "spaces_path", "prices"),
         *("price", "free"),
     }
@@ -187,6 +187,12 @@ class EvolutionSettings(BaseModel):
     max_tokens_total: int | None = Field(None, gt=0, description="Most tokens of all answers.")
     max_answers: int | None = Field(None, gt=0, description="Most answers, repairs included.")
     max_wall_s: float | None = Field(None, gt=0, description="Most seconds to run.")
+    max_wait_s: float | None = Field(
+        None,
+        ge=0,
+        description="Most seconds to wait for answers while there is nothing else to do, as in an "
+        "exchange that is answered by hand; then --resume goes on.",
+    )
 
     @model_validator(mode="before")
     @classmethod

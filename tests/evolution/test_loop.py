@@ -229,6 +229,31 @@ async def test_the_wall_time_ends_a_run_that_waits(harness, settings, scripted) 
     assert harness.ledger.in_flight == 0
 
 
+async def test_a_run_whose_answers_are_not_there_yet_stops_and_goes_on(
+    harness, settings, scripted
+) -> None:
+    """As an exchange is answered by hand: every session does what it can, and ends."""
+
+    class Handed(scripted):
+        handed = 0
+
+        async def complete(self, request):
+            if int(request.request_id.split("-")[1]) >= self.handed:
+                await asyncio.sleep(60)
+            return await super().complete(request)
+
+    settings = settings.model_copy(update={"max_wait_s": 0.0, "route": "batch", "exchange": "x"})
+    client, archive = Handed(GOOD), None
+    for client.handed, waiting in ((0, 2), (2, 2), (3, 1)):
+        outcome, archive = await asyncio.wait_for(harness.run(settings, client, archive), 30)
+        assert outcome.reason.startswith(f"{waiting} answers are waited for")
+        assert max(archive.candidates()) == client.handed - 1
+    client.handed = 4
+    outcome, _ = await harness.run(settings, client, archive)
+    assert outcome.reason == "complete"
+    assert len(client.asked) == 4  # each of them once
+
+
 async def test_what_may_have_been_billed_is_remembered(harness, settings, scripted) -> None:
     lost = FailedRequestError("no answer", attempts=3, lost_attempts=3)
     client = scripted({**GOOD, (1, 0): lost})
