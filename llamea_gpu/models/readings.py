@@ -6,7 +6,10 @@ on several machines:
 - **Runs** are brought to the scale of the one with the most measurements: a run is slower by the
   median, over codes that both have timed, of the difference of log times.
 - **A reading is steady** when its quartiles lie within 10 % of each other. An unsteady one is a
-  machine that did something else; it counts only where there is no steady one.
+  machine that did something else; it counts only where there is no steady one. Nor is a **single
+  launch** steady, which is all that a recorder gives what seems to take ten times the best: where
+  such code was timed again, it was often the host that had been slow, by a factor of up to a
+  hundred.
 - **The time** of a group (equal configurations, equal code) is the median of its steady readings.
 - **Seconds to compile** are those of a run's first compilation of a code: a later one comes from
   the compiler's cache.
@@ -29,6 +32,7 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 STEADY = 0.1  # widest distance of a steady reading's quartiles, as a difference of logarithms
+_SINGLE = 0.1  # the same of a single launch, for its weight
 _LEAST_SHARED = 3  # codes that two runs must share before one is scaled to the other
 _NEAR_BEST = math.log(1.5)
 _LEAST_PAIRS = 20  # of readings near the best, else all pairs are taken
@@ -45,6 +49,7 @@ class Readings:
         log_ms: (N,) logarithm of the group's time; nan where it fails.
         own_log_ms: (N,) that of the row alone, on the scale of the reference run; nan where failed.
         steady: (N,) whether the group's time comes from steady readings.
+        single: (N,) whether it comes from single launches, for want of steady readings.
         weight: (N,) of the row in a fit: inverse of its variance, mean 1 over what works.
         compile_s: (N,) of the group's first compilations (median of runs); nan where none is known.
         benchmark_s: (N,) the group's median.
@@ -58,6 +63,7 @@ class Readings:
     log_ms: Floats
     own_log_ms: Floats
     steady: Bools
+    single: Bools
     weight: Floats
     compile_s: Floats
     benchmark_s: Floats
@@ -77,10 +83,12 @@ class Readings:
         offsets = _run_offsets(cloud)
         own = np.log(cloud.times_ms) - np.nan_to_num(np.array(offsets))[cloud.run]
         spread = np.log(cloud.high_ms / cloud.low_ms)
-        steady = cloud.ok & ~(spread > STEADY)  # unknown quartiles are no reproach
+        single = cloud.low_ms == cloud.high_ms  # of many launches, no two quartiles are equal
+        steady = cloud.ok & ~(spread > STEADY) & ~single  # unknown quartiles are no reproach
         noise = _noise(cloud, own, steady)
         status = _majority(group, cloud.statuses)
         works = (status == 0) & cloud.ok
+        of_steady = np.isin(group, group[steady]) & (status == 0)
         trusted = _or_all(group, steady, works)
         fresh = _first_of_code(cloud)
         members = _members(group)
@@ -89,8 +97,9 @@ class Readings:
             status=status,
             log_ms=np.where(status == 0, _medians(members, own, trusted), np.nan),
             own_log_ms=own,
-            steady=np.isin(group, group[steady]) & (status == 0),
-            weight=_weights(spread, noise, works),
+            steady=of_steady,
+            single=np.isin(group, group[single & works]) & (status == 0) & ~of_steady,
+            weight=_weights(np.where(single, _SINGLE, spread), noise, works),
             compile_s=_medians(members, cloud.compile_s, fresh & (cloud.statuses == status)),
             benchmark_s=_medians(members, cloud.benchmark_s, cloud.statuses == status),
             noise=noise,

@@ -6,7 +6,9 @@ Extremely randomised trees (Geurts et al. 2006), chosen by cross-validation besi
 - **status**: a classifier over works and all kinds of failure;
 - **time** of what works: the target is log(log(t / best) + .03), which spends the trees' splits on
   differences near the best as well as on factors of a hundred far from it. A mean of leaves is
-  never below the best time that was measured, so that no search can exploit an error there;
+  never below the best time that was measured, so that no search can exploit an error there. It is
+  fitted to steady readings, and to single launches that trees grown without them do not contradict
+  by a factor of two or more: others were slow because the host was;
 - **seconds** to compile and to time, of what works and of what fails apart: logarithms.
 
 A fit is a function of the cloud alone: the seeds are fixed.
@@ -14,6 +16,7 @@ A fit is a function of the cloud alone: the seeds are fixed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +29,14 @@ from llamea_gpu.models.forest import Ensemble, Features, Floats, Forest
 from llamea_gpu.models.readings import Bools, Readings
 from llamea_gpu.spaces.recording import STATUSES
 
-VERSION = 1  # of everything that decides what a fit answers: raise it with a change
+VERSION = 2  # of everything that decides what a fit answers: raise it with a change
 LEAST_WORKING = 20  # rows that work, below which nothing is fitted
 
 _NEAR = 0.03  # added to log(t / best) before its logarithm
+_CONTRADICTED = math.log(2.0)  # by out-of-bag trees, from which a single launch is not believed
 _LEAST_S = 1e-3  # added to seconds before their logarithm
 _PARTS = ("status", "time", "works", "fails")
-_TREES = {"status": 60, "time": 100, "works": 40, "fails": 40}
+_TREES = {"status": 60, "time": 100, "works": 40, "fails": 40, "single": 40}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -116,8 +120,11 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
             f"{works.sum()}: measure more configurations"
         )
     steady = works & readings.steady
-    best = float(readings.log_ms[steady if steady.any() else works].min())
+    if steady.sum() < LEAST_WORKING:
+        steady = works
+    best = float(readings.log_ms[steady].min())
     target = np.log(np.maximum(readings.log_ms - best, 0) + _NEAR)
+    timed = steady | _believed(features, target, works & readings.single & ~steady, steady)
     log_s = np.log(np.stack([readings.compile_s, readings.benchmark_s], axis=1) + _LEAST_S)
     known = np.isfinite(log_s).all(axis=1)
 
@@ -136,7 +143,7 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
     ensembles = {
         "status": Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_]),
         "time": regression(
-            works, target, readings.weight, n_estimators=_TREES["time"], max_features=1.0
+            timed, target, readings.weight, n_estimators=_TREES["time"], max_features=1.0
         ),
     }
     small = {"max_features": 0.5, "min_samples_leaf": 3}
@@ -151,6 +158,29 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
         for name, array in ensembles[part].arrays().items()
     }
     return {**arrays, "best": np.array(best)}
+
+
+def _believed(features: Features, target: Floats, single: Bools, steady: Bools) -> Bools:
+    """Those of the ``single`` rows that trees do not contradict which have not seen them."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    if not single.any():
+        return single
+    rows = single | steady
+    model = ExtraTreesRegressor(
+        _TREES["single"], min_samples_leaf=2, max_depth=24, bootstrap=True, random_state=0
+    )
+    model.fit(features[rows], target[rows])
+    bags = model.estimators_samples_
+    unseen = np.ones((len(bags), int(rows.sum())), dtype=np.bool_)
+    for tree, bag in enumerate(bags):
+        unseen[tree, bag] = False
+    answers = np.stack([tree.predict(features[rows]) for tree in model.estimators_])
+    mean = (answers * unseen).sum(axis=0) / np.maximum(unseen.sum(axis=0), 1)
+    apart = np.abs(np.exp(mean) - np.exp(target[rows])) * unseen.any(axis=0)
+    believed: Bools = single.copy()
+    believed[rows] &= apart < _CONTRADICTED
+    return believed
 
 
 def _spread(ensemble: Ensemble, classes: npt.NDArray[Any]) -> Ensemble:

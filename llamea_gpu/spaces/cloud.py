@@ -302,8 +302,8 @@ def merged(clouds: Iterable[Cloud]) -> Cloud:
 
 
 def _check_same_space(first: Cloud, other: Cloud) -> None:
-    said = ("kernel", "device", "framework", "kernel_source", "arguments")
-    differing = [n for n in said if getattr(first.info, n) != getattr(other.info, n)]
+    facts = [_facts(cloud.info) for cloud in (first, other)]
+    differing = [name for name, fact in facts[0].items() if fact != facts[1][name]]
     differing += [n for n in _SHARED if getattr(first, n) != getattr(other, n)]
     # Equal numbers of other types (1, 1.0, True) are other values to a framework.
     if "values" not in differing and repr(first.values) != repr(other.values):
@@ -316,6 +316,21 @@ def _check_same_space(first: Cloud, other: Cloud) -> None:
             f"{shortened(first.info.name)} and {shortened(other.info.name)} differ in "
             f"{', '.join(differing)} ({quoted(pair[0])} and {quoted(pair[1])}): keep them apart"
         )
+
+
+def _facts(info: RecordingInfo) -> dict[str, object]:
+    """What clouds of one kernel share, in the words that all recorders have for it."""
+    arguments = [
+        {key: argument[key] for key in ("shape", "dtype", "value") if key in argument}
+        for argument in info.arguments
+    ]
+    return {
+        "kernel": info.kernel,
+        "device": info.device,
+        "framework": info.framework.lower(),
+        "kernel_source": info.kernel_source,
+        "arguments": arguments,
+    }
 
 
 def _check_distinct_runs(clouds: Sequence[Cloud]) -> None:

@@ -30,7 +30,7 @@ def test_what_ships_is_listed_as_clouds_and_not_as_recordings() -> None:
 def test_a_cloud_that_ships_says_what_it_is_of(entry) -> None:
     cloud = load_cloud(entry.name)
     assert entry.name == f"clouds/helion/{cloud.info.name}"
-    assert len(cloud) > 500
+    assert len(cloud) > 400
     assert cloud.default in cloud.starts
     assert set(cloud.starts) <= set(map(tuple, cloud.configurations.tolist()))
     assert cloud.best_ms < cloud.info.references_ms["helion_default"]
