@@ -55,8 +55,8 @@ def measure(kernel: str, shape: str | None, arm: str, count: int) -> dict[str, A
 
     import llamea_gpu.live.helion  # noqa: F401 - before anything asks for a GPU
     from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
-    from llamea_gpu.live.helion.early import fork_early
     from llamea_gpu.live.helion.provider import PipelinedProvider
+    from llamea_gpu.live.helion.registration import fork_early
 
     if arm == "engine":
         fork_early()

@@ -144,7 +144,7 @@ def measure(options: argparse.Namespace) -> None:
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
     from llamea_gpu.live.kernel_tuner import handed
     from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
-    from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
+    from llamea_gpu.live.kernel_tuner.tuning import TolerantStrategy
     from llamea_gpu.live.searcher import load_searcher
 
     if options.on_host:

@@ -44,8 +44,7 @@ import numpy as np
 import pyarrow  # noqa: F401 - writes recordings: a missing one shows before the time is spent
 
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
-from llamea_gpu.recording.kernel_tuner.record import record_kernel
-from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.recording import Recording
 

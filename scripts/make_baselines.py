@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import SHIPPED
+from llamea_gpu.bench.results import SHIPPED
 from llamea_gpu.bench.suites import load_suite
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner

@@ -32,6 +32,8 @@ from pathlib import Path
 from time import monotonic
 from types import FrameType
 
+from llamea_gpu.spaces.formats.points import Points, read_points
+
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import LlameaGpuError
@@ -40,7 +42,6 @@ from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.recording.clouds import SEARCHERS, CloudOutcome
 from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
-from llamea_gpu.spaces.formats.points import Points, read_points
 
 # Those whose clouds ship come last: more of the same.
 KERNELS = (

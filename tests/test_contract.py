@@ -20,11 +20,10 @@ from llamea_gpu.contract import (
     measured_in,
     trouble_of,
 )
-from llamea_gpu.runner.described_spaces import RecordedSpace
-from llamea_gpu.runner.local import LocalEvaluate
+from llamea_gpu.runner.local import LocalEvaluate, RecordedSpace
 from llamea_gpu.sandbox import child
-from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.searchers.hybrid import MeasuredEvaluate
+from llamea_gpu.searchers.library import DescribedSpace
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
 from llamea_gpu.tasks import Evaluator, Task

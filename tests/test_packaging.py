@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 INSTALLED = """
 import llamea_gpu
-from llamea_gpu.bench.baseline import load_baseline
+from llamea_gpu.bench.results import load_baseline
 from llamea_gpu.errors import BenchError
 from llamea_gpu.promotion.incumbents import reusable_runs
 from llamea_gpu.programs.shipped import shipped

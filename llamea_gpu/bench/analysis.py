@@ -44,9 +44,15 @@ from llamea_gpu.bench.findings import (
     SpaceStanding,
     Standing,
 )
-from llamea_gpu.bench.measures import TARGETS_PERCENT, first_hit
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
-from llamea_gpu.bench.samples import MIN_REPEATS, RESAMPLES, Cell, Samples
+from llamea_gpu.bench.samples import (
+    MIN_REPEATS,
+    RESAMPLES,
+    TARGETS_PERCENT,
+    Cell,
+    Samples,
+    first_hit,
+)
 from llamea_gpu.bench.sentences import cautions, comparison_sentence, summary, troubles
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.statistics import (

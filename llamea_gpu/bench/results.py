@@ -38,6 +38,7 @@ from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
 from llamea_gpu.bench.tables import read_runs, write_runs
 from llamea_gpu.errors import BenchError
 from llamea_gpu.files import read_bytes, write_atomically, write_text
+from llamea_gpu.resources import resource_dir
 from llamea_gpu.tasks import Trace
 
 SUMMARY = "bench.json"
@@ -178,3 +179,27 @@ def _check_names(path: Path, document: _Summary) -> None:
     for rule, holds in rules.items():
         if not holds:
             raise BenchError(f"{path}: a bench must have {rule}, but has not: get it again")
+
+
+SHIPPED = "h200"
+
+
+def load_baseline(folder: Path | None = None) -> BenchResults:
+    """The bench in ``folder``, or the repository's.
+
+    Raises:
+        BenchError: it is missing, unfinished or malformed.
+    """
+    shipped = shipped_baseline()
+    if folder is None and not shipped.is_dir():
+        raise BenchError(
+            f"the results to compare with must be in {shipped}, but a wheel leaves them out: give "
+            f"a bench's folder with --baseline-from (one of your own, or the repository's "
+            f"tuning_spaces/baselines/{SHIPPED})"
+        )
+    return BenchResults.load(folder or shipped)
+
+
+def shipped_baseline() -> Path:
+    """The repository's results; a wheel has no such folder."""
+    return resource_dir("tuning_spaces") / "baselines" / SHIPPED

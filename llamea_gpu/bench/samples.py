@@ -1,6 +1,7 @@
 """The numbers behind an analysis: every searcher scored on every space, and the spread of that.
 
-What it does: P and its curve, P of resampled runs, P of each run alone.
+What it does: P and its curve, P of resampled runs, P of each run alone; when a run came near the
+optimum, and what failed in it.
 
 What it does not do: compare searchers (`llamea_gpu.bench.analysis`).
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.bench.findings import CURVE_POINTS
-from llamea_gpu.bench.plan import Plan, RunKey
+from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.scoring import SpaceScore, resampled_curves, score_space
 from llamea_gpu.statistics import bootstrap_counts
@@ -108,3 +109,28 @@ def _cell(task: AnyTask, traces: Sequence[Trace], resamples: int) -> Cell:
     replicates = score.p + widen * (curves.mean(axis=1) - score.p)
     variance = widen**2 * curves[:, _SHOWN].var(axis=0, ddof=1)
     return Cell(score, traces, run_p, curve, variance, replicates)
+
+
+TARGETS_PERCENT = (10, 5, 1)  # above the optimum
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The first configuration within a target: the how many-th evaluation, and when it was done."""
+
+    evaluations: int
+    elapsed_s: float
+
+
+def first_hit(space: SpaceInfo, trace: Trace, percent: float) -> Hit | None:
+    """When ``trace`` first came within ``percent`` % of the optimum; None if it never did."""
+    near = trace.cost_ms <= space.optimum_ms * (1 + percent / 100)
+    if not near.any():
+        return None
+    first = int(np.argmax(near))
+    return Hit(first + 1, float(trace.elapsed_s[first]))
+
+
+def failed_evaluations(trace: Trace) -> int:
+    """How many configurations were tried that do not work."""
+    return int(np.count_nonzero(np.isinf(trace.cost_ms)))

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from llamea_gpu.bench.measures import TARGETS_PERCENT, failed_evaluations, first_hit
 from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
+from llamea_gpu.bench.samples import TARGETS_PERCENT, failed_evaluations, first_hit
 from llamea_gpu.errors import BenchError, TaskError
 from llamea_gpu.files import read_bytes
 from llamea_gpu.scoring import regret

@@ -21,10 +21,10 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
-from llamea_gpu.bench.iohprofiler import write_logs
+from llamea_gpu.bench.ioh import write_logs
 from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.results import load_baseline
 from llamea_gpu.bench.suites import expand, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (

@@ -18,7 +18,7 @@ from llamea_gpu.spaces.catalogue import check_cloud_name
 
 if TYPE_CHECKING:
     from llamea_gpu.recording.clouds import CloudOutcome
-    from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+    from llamea_gpu.recording.kernel_tuner.record import RecordSettings
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
 
@@ -103,8 +103,7 @@ def kernel_tuner(
     continues where it was.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
-    from llamea_gpu.recording.kernel_tuner.record import record_kernel
-    from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+    from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
 
     mixed = cloud_options(whole, searcher, points, {"--sample": sample})
     if mixed is None:
@@ -173,7 +172,7 @@ def cloud_options(
         SpaceError: options that mean nothing beside these, or without them; a file of points that
             cannot be read.
     """
-    from llamea_gpu.spaces.formats.points import read_points
+    from llamea_gpu.spaces.formats.cloud_lines import read_points
 
     if whole is None and points is None:
         if searcher:

@@ -25,9 +25,8 @@ import numpy as np
 from llamea_gpu.contract import KernelFacts, Optimizer, trouble_of
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs import Hyperparameter, Program, make
-from llamea_gpu.searchers.described import DescribedSpace
 from llamea_gpu.searchers.hybrid import Hybrid, parts
-from llamea_gpu.searchers.library import LibrarySearcher, Setting
+from llamea_gpu.searchers.library import DescribedSpace, LibrarySearcher, Setting
 from llamea_gpu.searchers.registry import ProgramSearcher, Searcher, resolve
 from llamea_gpu.searchers.spec import Spec
 

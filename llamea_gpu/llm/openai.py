@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -31,15 +31,15 @@ from llamea_gpu.llm._base import (
     FailedRequestError,
     require_usable,
 )
-from llamea_gpu.llm._completion import NotACompletionError, parse_completion
-from llamea_gpu.llm._dialect import Dialect
-from llamea_gpu.llm._faults import Fault
-from llamea_gpu.llm._responses import parse_response
+from llamea_gpu.llm._completion import NotACompletionError, parse_completion, request_body
+from llamea_gpu.llm._faults import Fault, server_message
+from llamea_gpu.llm._responses import parse_response, responses_body
 from llamea_gpu.llm._secrets import Redactor, require_key
 from llamea_gpu.llm.retry import RetryPolicy
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 # An optimizer's source is some ten kilobytes; a body of this size is a runaway model.
 MAX_BODY_BYTES = 4 << 20
@@ -259,3 +259,48 @@ def _refuse_credentials(base_url: str | None) -> None:
             "base_url must not carry a user, password or query, since it is logged: put the key "
             "into the environment variable that api_key_env names"
         )
+
+
+@dataclass(slots=True)
+class Dialect:
+    """Starts with everything allowed and learns from rejections, once for each field."""
+
+    responses: bool = False  # the protocol: Responses instead of chat completions
+    schema: bool = True
+    temperature: bool = True
+    limit_field: str = "max_tokens"
+
+    def body(self, request: ChatRequest) -> dict[str, Any]:
+        """The request's JSON body without what the server rejects."""
+        if not self.schema:
+            request = replace(request, response_schema=None)
+        if not self.temperature:
+            request = replace(request, temperature=None)
+        if self.responses:
+            return responses_body(request)
+        return request_body(request, limit_field=self.limit_field)
+
+    def concede(self, sent: dict[str, Any], error: openai.APIStatusError) -> str | None:
+        """Give up the field of ``sent`` that ``error`` complains about.
+
+        Returns:
+            The concession in words; None when the error is about something else. The next body
+            lacks the field, so that each request makes at most three concessions, whichever of
+            several concurrent requests made them first.
+        """
+        if error.status_code not in (400, 422):
+            return None
+        complaint = f"{error.param} {server_message(error)}".lower()
+        schema_named = any(name in complaint for name in ("response_format", "text.format"))
+        if schema_named and ("response_format" in sent or "text" in sent):
+            self.schema = False
+            return "answers are asked for without a JSON schema"
+        if "support" not in complaint:  # an accepted field with a wrong value is the user's to mend
+            return None
+        if "max_tokens" in sent and "max_completion_tokens" in complaint:
+            self.limit_field = "max_completion_tokens"
+            return "max_tokens is sent as max_completion_tokens"
+        if "temperature" in sent and "temperature" in complaint:
+            self.temperature = False
+            return "the temperature is left to the server"
+        return None

@@ -11,10 +11,11 @@ Not here: recording while a run goes on; whoever commits the answers can export 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from llamea_gpu.llm._base import (
     require_usable,
 )
 from llamea_gpu.llm._completion import MAX_COUNT, well_formed
-from llamea_gpu.llm._nearest import difference, nearest
 
 # More than any retry policy makes; each of them is charged.
 _MAX_LOST_ATTEMPTS = 1000
@@ -252,3 +252,55 @@ def _seconds(value: object) -> float:
     if not isinstance(value, int | float) or not 0 <= float(value) < math.inf:
         raise ValueError(f"elapsed_s must be a finite number of at least 0, but is {value!r:.40}")
     return float(value)
+
+
+_MAX_CHARS = 20_000
+_MAX_EXACT = 5
+_MAX_DIFF_LINES = 24
+_MAX_LINE_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``similarity`` from 0 to 1, and a short unified diff."""
+
+    similarity: float
+    diff: str
+
+
+def nearest(text: str, candidates: Sequence[str], preferred: int) -> int:
+    """Index of the candidate most like ``text``; among equals ``preferred``, then the first.
+
+    An upper bound of the similarity ranks all candidates; only the best few are compared exactly.
+    """
+    matcher = _matcher(text)
+    bounds = []
+    for candidate in candidates:
+        matcher.set_seq1(candidate[:_MAX_CHARS].split())
+        bounds.append(matcher.quick_ratio())
+    order = sorted(range(len(bounds)), key=lambda i: (-bounds[i], i != preferred, i))
+    shortlist = dict.fromkeys([preferred, *order[:_MAX_EXACT]])  # max() takes the first of equals
+    return max(shortlist, key=lambda i: _similarity(matcher, candidates[i]))
+
+
+def difference(recorded: str, asked: str) -> Difference:
+    """How ``asked`` differs from ``recorded``."""
+    lines = difflib.unified_diff(
+        recorded[:_MAX_CHARS].splitlines(), asked[:_MAX_CHARS].splitlines(), lineterm="", n=1
+    )
+    shown = [line[:_MAX_LINE_CHARS] for line in list(lines)[2 : 3 + _MAX_DIFF_LINES]]
+    if len(shown) > _MAX_DIFF_LINES:
+        shown[-1] = "…"
+    if not shown:
+        shown = [f"(they differ after the first {_MAX_CHARS} characters, or in line breaks only)"]
+    return Difference(_similarity(_matcher(asked), recorded), "\n".join(shown))
+
+
+def _matcher(text: str) -> difflib.SequenceMatcher[str]:
+    # The matcher caches its second sequence: that is the text compared with many.
+    return difflib.SequenceMatcher(None, "", text[:_MAX_CHARS].split(), autojunk=False)
+
+
+def _similarity(matcher: difflib.SequenceMatcher[str], candidate: str) -> float:
+    matcher.set_seq1(candidate[:_MAX_CHARS].split())
+    return matcher.ratio()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import load_baseline, shipped_baseline
 from llamea_gpu.bench.plan import Plan, RunKey
+from llamea_gpu.bench.results import load_baseline, shipped_baseline
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check

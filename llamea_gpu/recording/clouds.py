@@ -35,7 +35,7 @@ from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.recording.trajectory import MakeSpace, Trajectories, WholeSpace
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
-from llamea_gpu.spaces.formats.points import Points
+from llamea_gpu.spaces.formats.cloud_lines import Points
 from llamea_gpu.spaces.quoting import quoted
 
 SEARCHERS = ("steady_state_genetic_algorithm", "conditioned_local_search", "growing_foresight")

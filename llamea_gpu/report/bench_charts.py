@@ -17,8 +17,8 @@ from llamea_gpu.bench.findings import (
     SpaceStanding,
     Standing,
 )
-from llamea_gpu.bench.measures import first_hit
 from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.bench.samples import first_hit
 from llamea_gpu.report.bench_tables import standings_table
 from llamea_gpu.report.charts import (
     DASHES,

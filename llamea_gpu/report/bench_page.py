@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from llamea_gpu.bench.findings import CURVE_POINTS, Analysis, SpaceStanding, Standing
-from llamea_gpu.bench.measures import TARGETS_PERCENT
 from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import BenchResults
+from llamea_gpu.bench.samples import TARGETS_PERCENT
 from llamea_gpu.errors import BenchError
 from llamea_gpu.report.bench_charts import (
     convergence,

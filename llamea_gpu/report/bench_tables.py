@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamea_gpu.bench.findings import Comparison, Interval, Reach, Standing
-from llamea_gpu.bench.measures import TARGETS_PERCENT
 from llamea_gpu.bench.plan import SpaceInfo
+from llamea_gpu.bench.samples import TARGETS_PERCENT
 from llamea_gpu.report.charts import Table, number, share, signed
 from llamea_gpu.scoring import Measure
 

@@ -17,9 +17,10 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,21 @@ from numpy.typing import NDArray
 from llamea_gpu.contract import (
     Configuration,
     Configurations,
+    KernelFacts,
     MeasuresStarts,
     Optimizer,
     Space,
+    Value,
     trouble_of,
 )
 from llamea_gpu.errors import BudgetExhausted, Stalled
-from llamea_gpu.modelled import PlacedSpace, WholeTask, begin
-from llamea_gpu.runner.described_spaces import RecordedSpace, WholeSpace
+from llamea_gpu.frameworks.helion.notes import notes_on
+from llamea_gpu.frameworks.helion.whole import BoundSpace
+from llamea_gpu.modelled import PlacedSpace, Run, WholeTask, begin
+from llamea_gpu.searchers.library import DescribedSpace
 from llamea_gpu.seeding import seed_process
+from llamea_gpu.spaces.recording import Recording
+from llamea_gpu.spaces.space import SpaceView
 from llamea_gpu.tasks import Evaluator, Task, Trace
 
 _FRAMES_SHOWN = 12
@@ -250,3 +257,58 @@ def _described(fault: Exception) -> str:
     frames = traceback.extract_tb(fault.__traceback__)[1:]
     lines = [f"  {frame.name}: {frame.line}" for frame in frames[-_FRAMES_SHOWN:]]
     return "\n".join([*lines, "".join(traceback.format_exception_only(fault)).rstrip()])
+
+
+class RecordedSpace(SpaceView):
+    """A `SpaceView` of a recording's space.
+
+    ``facts`` say where the recording comes from, without its reference times. Their default is the
+    valid configuration nearest to the one that the recorded tuner starts from; None when the
+    recording names none, or one with a categorical value that the space does not hold.
+    """
+
+    __slots__ = ("facts",)
+
+    def __init__(self, recording: Recording, rng: np.random.Generator) -> None:
+        super().__init__(recording.space, rng)
+        self.facts = KernelFacts(
+            replace(recording.info, references_ms={}), _default_configuration(recording)
+        )
+
+
+class WholeSpace(DescribedSpace):
+    """The whole space of a modelled task, in one run."""
+
+    def __init__(self, task: WholeTask, run: Run, rng: np.random.Generator) -> None:  # noqa: ARG002
+        space = run.places.space
+        facts = KernelFacts(
+            info=replace(task.info, references_ms={}),
+            default=task.cloud.default,
+            notes=notes_on(space.names),
+            bound=BoundSpace(run.kernel, space),
+        )
+        super().__init__(space, facts)
+
+
+def _default_configuration(recording: Recording) -> Configuration | None:
+    space, named = recording.space, recording.info.default_configuration
+    if named is None or not set(space.names) <= set(named):
+        return None
+    indices = []
+    for name, values, ordinal in zip(space.names, space.values, space.ordinal, strict=True):
+        index = _nearest(values, ordinal, named[name])
+        if index is None:
+            return None
+        indices.append(index)
+    return space.configuration(space.repair_row(indices))
+
+
+def _nearest(values: Sequence[Value], ordinal: bool, wanted: Value) -> int | None:
+    """Index of ``wanted``, or of the number nearest to it in an ordinal parameter."""
+    if wanted in values:
+        return values.index(wanted)
+    if ordinal and type(wanted) in (int, float):
+        with contextlib.suppress(OverflowError):  # an integer that no double holds
+            distances = [abs(cast("float", value) - cast("float", wanted)) for value in values]
+            return distances.index(min(distances))
+    return None

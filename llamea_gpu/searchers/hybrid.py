@@ -40,8 +40,7 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.programs import make
 from llamea_gpu.programs.shipped import classical
 from llamea_gpu.searchers import registry
-from llamea_gpu.searchers.described import DescribedSpace
-from llamea_gpu.searchers.library import LibrarySearcher, Setting
+from llamea_gpu.searchers.library import DescribedSpace, LibrarySearcher, Setting
 from llamea_gpu.searchers.spec import Spec
 
 

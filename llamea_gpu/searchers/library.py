@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from llamea_gpu.contract import Optimizer
+from llamea_gpu.contract import Configuration, KernelFacts, Optimizer, Space
 from llamea_gpu.errors import SearcherError, suggestion
+from llamea_gpu.spaces.seeded import SeededSpace
 
 Setting = int | float | bool | str
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -89,3 +90,13 @@ def _converted(spec: str, key: str, text: str, default: AnySetting) -> AnySettin
             f"{spec}: {key} must be of type {type(default).__name__} like its default {default}, "
             f"but got {text!r}"
         ) from None
+
+
+class DescribedSpace(SeededSpace):
+    """``space`` with `KernelFacts`; its samples begin with ``measured``, best first."""
+
+    def __init__(
+        self, space: Space, facts: KernelFacts, measured: Sequence[Configuration] = ()
+    ) -> None:
+        super().__init__(space, measured)
+        self.facts = facts

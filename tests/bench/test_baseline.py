@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import SHIPPED, load_baseline
 from llamea_gpu.bench.plan import RunKey, describe_space
+from llamea_gpu.bench.results import SHIPPED, load_baseline
 from llamea_gpu.errors import BenchError
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner

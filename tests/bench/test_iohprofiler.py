@@ -13,7 +13,7 @@ import pytest
 from support.simulated import simulated_bench, small_tasks
 
 from llamea_gpu.bench import BenchResults
-from llamea_gpu.bench.iohprofiler import write_logs
+from llamea_gpu.bench.ioh import write_logs
 from llamea_gpu.bench.plan import RunKey
 from llamea_gpu.spaces.space import SearchSpace
 

@@ -11,8 +11,8 @@ from support.programs import climber_program
 from support.recordings import small_recording
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.baseline import load_baseline
 from llamea_gpu.bench.plan import RunKey
+from llamea_gpu.bench.results import load_baseline
 from llamea_gpu.programs import read_program
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.incumbents import KERNEL_TUNER, Incumbents, reusable_runs

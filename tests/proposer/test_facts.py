@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamea_gpu.prompting.proposer import Argument
-from llamea_gpu.searchers.llm.devices import find_device
-from llamea_gpu.searchers.llm.roofline import roofline
+from llamea_gpu.searchers.llm.workload import find_device, roofline
 
 
 def tensor(*shape: int, dtype: str = "torch.bfloat16") -> Argument:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from llamea_gpu.prompting.proposer import render_first, render_refine
-from llamea_gpu.runner.described_spaces import RecordedSpace
+from llamea_gpu.runner.local import RecordedSpace
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout
 from llamea_gpu.searchers.llm.proposals import parse_proposals

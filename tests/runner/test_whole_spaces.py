@@ -211,7 +211,7 @@ def test_a_run_that_looks_at_too_much_is_ended(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_child_is_told_holds_no_cost() -> None:
-    from llamea_gpu.sandbox.serving_space import SpaceService
+    from llamea_gpu.sandbox.serving import SpaceService
 
     task = toy_task()
     answers: list[bytes] = []

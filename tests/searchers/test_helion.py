@@ -13,7 +13,7 @@ from support.recordings import small_recording
 from llamea_gpu.contract import Configuration
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
-from llamea_gpu.runner.described_spaces import RecordedSpace
+from llamea_gpu.runner.local import RecordedSpace
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import ParallelClock, Task, Trace

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llamea_gpu.errors import SpaceFormatError
-from llamea_gpu.spaces.formats.points import read_points
+from llamea_gpu.spaces.formats.cloud_lines import read_points
 
 HEADER = {"names": ["a", "b"], "values": [[1, 2, 4], [None, "x"]], "script": "toy", "shape": "s"}
 

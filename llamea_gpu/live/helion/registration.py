@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from llamea_gpu.engine import early
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.live.searcher import LiveSearcher, live_program, load_searcher
 from llamea_gpu.programs import Hyperparameter
@@ -24,6 +25,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher
 
 if TYPE_CHECKING:
     from llamea_gpu.live.helion.runtime import HelionSearch
+
 
 EngineName = Literal["pipelined", "framework"]
 OLDEST = (1, 2)
@@ -144,7 +146,6 @@ def search_base(engine: EngineName, journal: str | Path | None = None) -> type[H
         return HelionSearch
     if engine != "pipelined":
         raise SearcherError(f"the engine must be 'pipelined' or 'framework', but got {engine!r}")
-    from llamea_gpu.live.helion.early import fork_early
     from llamea_gpu.live.helion.pipelined import PipelinedSearch
 
     fork_early()
@@ -172,3 +173,12 @@ def require_helion() -> None:
         raise SearcherError(
             f"Helion must be {'.'.join(map(str, OLDEST))} or later, but got {version}"
         )
+
+
+def fork_early() -> None:
+    """Make the copy, unless there is one or this process uses the GPU already."""
+    import helion  # noqa: F401 - to be in the copy
+    import torch  # noqa: F401 - likewise
+    import triton  # noqa: F401 - likewise
+
+    early.fork_early()

@@ -37,10 +37,10 @@ from llamea_gpu.live.result import (
     TuneProgress,
     TuneSettings,
     TuningResult,
+    Watch,
 )
 from llamea_gpu.live.searcher import load_searcher
 from llamea_gpu.live.shapes import ShapesResult, chosen_shapes, tune_shapes
-from llamea_gpu.live.watch import Watch
 
 
 def tune_helion_script(

@@ -34,14 +34,15 @@ from llamea_gpu.recording.clouds import (
     measure_cloud,
     short_device,
 )
-from llamea_gpu.recording.kernel_tuner.assembly import LEFT_OUT, kernel_tuner_version
 from llamea_gpu.recording.kernel_tuner.record import (
+    LEFT_OUT,
+    RecordSettings,
     agreed,
+    kernel_tuner_version,
     nvidia_facts,
     opened,
     opened_on_cluster,
 )
-from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
 from llamea_gpu.recording.progress import RecordProgress
 
 _AHEAD = 2  # configurations on their way, for each process

@@ -40,7 +40,7 @@ from llamea_gpu.prompting.proposer import (
     render_first,
     render_refine,
 )
-from llamea_gpu.searchers.described import DescribedSpace
+from llamea_gpu.searchers.library import DescribedSpace
 from llamea_gpu.searchers.llm.conversation import Conversation, Reply
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout

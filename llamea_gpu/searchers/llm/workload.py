@@ -5,14 +5,16 @@ A recording's reference times and whatever else was measured are never part of i
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from llamea_gpu import toml
 from llamea_gpu.contract import DeviceFacts
-from llamea_gpu.prompting.proposer import Argument, Workload
-from llamea_gpu.searchers.llm.devices import find_device
-from llamea_gpu.searchers.llm.roofline import roofline
+from llamea_gpu.prompting.proposer import Argument, Roofline, Workload
 from llamea_gpu.spaces.recording import RecordingInfo
 
 # What provenance may say that describes the task and not its result.
@@ -76,3 +78,142 @@ def _dimensions(value: object) -> tuple[int, ...] | None:
     if not all(type(each) is int and 0 <= each < 1 << 40 for each in value):
         return None
     return tuple(value) if math.prod(value) < 1 << 60 else None
+
+
+# A slice of a GPU, and chips that share no more than the name with the desktop's.
+_OTHER_CHIPS = frozenset(("mig", "laptop", "mobile", "max"))
+_TABLE = Path(__file__).with_name("devices.toml")
+
+
+def find_device(name: str) -> DeviceFacts | None:
+    """The facts of the GPU that ``name`` means, such as "NVIDIA A100-PCIE-40GB"; else None."""
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    if words & _OTHER_CHIPS:
+        return None
+    fitting = [entry for entry in _entries() if entry[0] <= words]
+    return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else None
+
+
+@functools.cache
+def _entries() -> tuple[tuple[frozenset[str], DeviceFacts], ...]:
+    document = toml.loads(_TABLE.read_text("utf-8"))
+    return tuple((frozenset(entry["names"]), _facts(entry)) for entry in document["device"])
+
+
+def _facts(entry: dict[str, Any]) -> DeviceFacts:
+    count, unit, warp = entry["units"]
+    per_unit, per_block = entry["shared_kib"]
+    return DeviceFacts(
+        title=entry["title"],
+        compute_units=count,
+        unit_name=unit,
+        warp_size=warp,
+        shared_kib_per_unit=per_unit,
+        shared_kib_per_block=per_block,
+        registers_per_unit=entry["registers"],
+        l2_mib=entry["l2_mib"],
+        bandwidth_gb_s=entry.get("bandwidth_gb_s"),
+        peak_tflops=entry["peak_tflops"],
+    )
+
+
+_LESS_WORK = re.compile(r"causal|mask|window|sparse|linear|local|block_table|jagged|varlen")
+_FORMATS = {
+    "float64": ("fp64", 8),
+    "float32": ("fp32", 4),
+    "bfloat16": ("bf16", 2),
+    "float16": ("fp16", 2),
+    "float8_e4m3fn": ("fp8", 1),
+    "float8_e5m2": ("fp8", 1),
+    "int64": ("int64", 8),
+    "int32": ("int32", 4),
+    "int16": ("int16", 2),
+    "int8": ("int8", 1),
+    "uint8": ("uint8", 1),
+    "bool": ("bool", 1),
+}
+
+
+def roofline(
+    kernel: str, source: str, arguments: Sequence[Argument], facts: DeviceFacts | None
+) -> Roofline | None:
+    """The bounds; None where the GPU, a tensor's format or its shape is not known."""
+    tensors = [argument for argument in arguments if argument.shape is not None]
+    if facts is None or not facts.bandwidth_gb_s or not tensors:
+        return None
+    if any(_format(tensor) is None for tensor in tensors):
+        return None
+    sizes = [_bytes(tensor) for tensor in tensors]
+    words = re.split(r"[^a-z0-9]+", kernel.lower())
+    found: tuple[float, float, str] | None = None
+    if any(word.startswith(("matmul", "gemm")) for word in words):
+        found = _matmul(tensors, sizes)
+    elif any(word.startswith(("attention", "attn")) for word in words):
+        found = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
+    if found is None:
+        total, flops = float(sum(sizes)), 0.0
+        says = "every argument read once, if all of it is needed,"
+    else:
+        total, flops, says = found
+    name = _name(tensors[0])
+    if name == "fp32" and "tf32" in facts.peak_tflops:
+        name = "tf32"
+    rate = facts.peak_tflops.get(name)
+    return Roofline(
+        gb=total / 1e9,
+        memory_ms=total / facts.bandwidth_gb_s / 1e6,
+        says=says,
+        flops=flops if rate else 0.0,
+        compute_ms=flops / rate / 1e9 if rate and flops else None,
+        format=name,
+    )
+
+
+def _matmul(tensors: list[Argument], sizes: list[int]) -> tuple[float, float, str] | None:
+    if len(tensors) < 2:
+        return None
+    left, right = tensors[0].shape or (), tensors[1].shape or ()
+    if len(left) != len(right) or len(left) not in (2, 3) or left[:-2] != right[:-2]:
+        return None
+    if left[-1] != right[-2]:
+        return None
+    rows, depth, columns = left[-2], left[-1], right[-1]
+    batch = math.prod(left[:-2])
+    flops = 2.0 * batch * rows * columns * depth
+    product = batch * rows * columns * _width(tensors[0])
+    return sum(sizes) + product, flops, "operands read and product written once"
+
+
+def _attention(
+    tensors: list[Argument], sizes: list[int], text: str
+) -> tuple[float, float, str] | None:
+    shapes = [tensor.shape or () for tensor in tensors[:3]]
+    if len(shapes) < 3 or len(set(shapes)) > 1 or len(shapes[0]) != 4:
+        return None
+    batch, heads, length, width = shapes[0]
+    flops = 4.0 * batch * heads * length**2 * width
+    if _LESS_WORK.search(text):
+        flops = 0.0  # how much that saves is not known
+    return 4.0 * sizes[0], flops, "queries, keys and values read and the result written once"
+
+
+def _format(tensor: Argument) -> tuple[str, int] | None:
+    return _FORMATS.get(tensor.dtype.rpartition(".")[2])
+
+
+def _name(tensor: Argument) -> str:
+    found = _format(tensor)
+    return found[0] if found else ""
+
+
+def _width(tensor: Argument) -> int:
+    found = _format(tensor)
+    return found[1] if found else 0
+
+
+def _bytes(tensor: Argument) -> int:
+    """What the tensor occupies: an expanded dimension, of stride 0, is there once."""
+    shape = tensor.shape or ()
+    strides = tensor.strides if tensor.strides and len(tensor.strides) == len(shape) else None
+    there = [n for i, n in enumerate(shape) if strides is None or strides[i] or not n]
+    return math.prod(there) * _width(tensor)

@@ -93,7 +93,7 @@ def import_cloud(path: Path, *, name: str | None = None) -> tuple[Cloud, tuple[s
     """
     path = Path(path)
     if _is_parquet(path):
-        from llamea_gpu.spaces.formats.native_cloud import read_native_cloud
+        from llamea_gpu.spaces.formats.native import read_native_cloud
 
         return read_native_cloud(path, name), ()
     from llamea_gpu.spaces.formats.cloud_lines import read_cloud_lines, recognises
@@ -114,7 +114,7 @@ def export_cloud(cloud: Cloud, path: Path) -> None:
     Raises:
         SpaceError: a parameter bears the name of a measurement column.
     """
-    from llamea_gpu.spaces.formats.native_cloud import write_native_cloud
+    from llamea_gpu.spaces.formats.native import write_native_cloud
 
     write_atomically(Path(path), lambda temporary: write_native_cloud(cloud, temporary))
 
@@ -128,7 +128,7 @@ def holds_cloud(path: Path) -> bool:
     """
     path = Path(path)
     if _is_parquet(path):
-        from llamea_gpu.spaces.formats.native_cloud import is_cloud
+        from llamea_gpu.spaces.formats.native import is_cloud
 
         return is_cloud(path)
     from llamea_gpu.spaces.formats.cloud_lines import recognises

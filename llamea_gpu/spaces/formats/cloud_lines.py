@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,11 @@ from llamea_gpu.spaces.formats._base import (
     format_errors,
     parse_json,
 )
+from llamea_gpu.spaces.formats._files import read_text
 from llamea_gpu.spaces.parameters import is_value
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, RecordingInfo
-from llamea_gpu.spaces.space import Value
+from llamea_gpu.spaces.space import Configuration, Value
 
 UNKNOWN = "unknown"
 _NOTHING = object()
@@ -272,3 +273,58 @@ def _place(column: object, value: object) -> int | None:
 
 def _agrees(start: Sequence[int], wanted: Sequence[int | None]) -> bool:
     return all(i is None or i == j for i, j in zip(wanted, start, strict=False))
+
+
+POINT = "point"  # where nobody is named
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Configurations to measure, in order, each with its ``how``.
+
+    ``names`` and ``values`` say what the indices mean; script and shape may be empty.
+    """
+
+    script: str
+    shape: str
+    names: tuple[str, ...]
+    values: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[Configuration, str], ...]
+
+
+def read_points(path: Path) -> Points:
+    """Read such a file.
+
+    Raises:
+        UnknownSpaceError: there is no such file.
+        SpaceFormatError: a line is malformed, or holds no configuration of these parameters.
+    """
+    lines = read_text(path).splitlines()
+    header = Fields(path, "line 1", parse_json(path, lines[0] if lines else "", 1))
+    names, values = header.sequence("names"), header.sequence("values")
+    if len(values) != len(names) or not all(isinstance(column, list) for column in values):
+        raise header.error("'values' must have an array for each of 'names'")
+    rows: list[tuple[Configuration, str]] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if line.strip():
+            fields = Fields(path, f"line {number}", parse_json(path, line, number))
+            rows.append(_row(fields, [len(column) for column in values]))
+    if not 1 <= len(rows) <= MOST_MEASUREMENTS:
+        raise header.error(f"1 to {MOST_MEASUREMENTS} configurations must follow, not {len(rows)}")
+    return Points(
+        header.text("script", ""),
+        header.text("shape", ""),
+        tuple(names),
+        tuple(map(tuple, values)),
+        tuple(rows),
+    )
+
+
+def _row(fields: Fields, cardinalities: list[int]) -> tuple[Configuration, str]:
+    given = fields.sequence("c")
+    within = len(given) == len(cardinalities) and all(
+        type(i) is int and 0 <= i < count for i, count in zip(given, cardinalities, strict=True)
+    )
+    if not within:
+        raise fields.error(f"'c' must be value indices of the parameters, but is {quoted(given)}")
+    return tuple(given), fields.text("how", POINT)[:MOST_LETTERS]

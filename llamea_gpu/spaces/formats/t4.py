@@ -32,14 +32,14 @@ from llamea_gpu.spaces.formats._info import (
     parameters_from_json,
     parameters_to_json,
 )
-from llamea_gpu.spaces.formats._kernel_tuner import (
+from llamea_gpu.spaces.formats._t1 import T1, check_coverage, read_t1
+from llamea_gpu.spaces.formats.kernel_tuner_cache import (
     ERROR_WORDS,
     KERNEL_TUNER_ERROR_MS,
     STATUS_KEY,
     error_word,
     exact_status,
 )
-from llamea_gpu.spaces.formats._t1 import T1, check_coverage, read_t1
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value

@@ -32,7 +32,7 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.live.kernel_tuner import handed, pipelined, strategy
 from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy
 from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner
-from llamea_gpu.live.kernel_tuner.tolerant import TolerantStrategy
+from llamea_gpu.live.kernel_tuner.tuning import TolerantStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning")
 

@@ -37,7 +37,7 @@ from llamea_gpu.recording.helion.record import common_facts
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_cloud
-from llamea_gpu.spaces.formats.points import Points
+from llamea_gpu.spaces.formats.cloud_lines import Points
 
 SEARCHERS = ("steady_state_genetic_algorithm", "growing_foresight")
 SETTINGS = CloudSettings(60, searchers=SEARCHERS, evaluations=30, command="llamea-gpu spaces x")

@@ -16,7 +16,7 @@ from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
 from llamea_gpu.frameworks.kernel_tuner.unlisted import MOST_COMBINATIONS, UnlistedSpace
 from llamea_gpu.recording.clouds import CloudOutcome, MixtureSettings
 from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
-from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+from llamea_gpu.recording.kernel_tuner.record import RecordSettings
 from llamea_gpu.spaces.catalogue import load_cloud
 
 kernel_tuner = pytest.importorskip("kernel_tuner")

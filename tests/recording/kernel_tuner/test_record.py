@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.recording.kernel_tuner.record import record_kernel
-from llamea_gpu.recording.kernel_tuner.settings import RecordSettings
+from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
 from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording
