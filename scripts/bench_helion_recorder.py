@@ -24,8 +24,9 @@ from time import perf_counter
 from typing import Any
 
 from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+from llamea_gpu.recording._base import HelionSettings
 from llamea_gpu.recording.helion.grid import read_grid
-from llamea_gpu.recording.helion.record import RecordSettings, plan_recording, record_kernel
+from llamea_gpu.recording.helion.record import plan_recording, record_kernel
 
 COMPILE_TIMEOUT_S = 30
 
@@ -38,7 +39,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         grid = Path(folder) / "grid.toml"
-        settings = RecordSettings(auto=options.points, shape=options.shape)
+        settings = HelionSettings(auto=options.points, shape=options.shape)
         grid.write_text(plan_recording(script, settings).grid.to_toml(), encoding="utf-8")
         found = {
             "kernel": options.kernel,
@@ -59,7 +60,7 @@ def main() -> None:
 
 def recorder(script: Path, shape: str, grid: Path) -> dict[str, Any]:
     """Record the grid."""
-    settings = RecordSettings(grid=grid, shape=shape, compile_timeout_s=COMPILE_TIMEOUT_S)
+    settings = HelionSettings(grid=grid, shape=shape, compile_timeout_s=COMPILE_TIMEOUT_S)
     start = perf_counter()
     outcome = record_kernel(script, grid.with_name("recorded.parquet"), settings)
     seconds = perf_counter() - start

@@ -44,8 +44,8 @@ import numpy as np
 import pyarrow  # noqa: F401 - writes recordings: a missing one shows before the time is spent
 
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
-from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
-from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.recording._base import KernelTunerSettings, RecordProgress
+from llamea_gpu.recording.kernel_tuner.record import record_kernel
 from llamea_gpu.spaces.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -162,10 +162,10 @@ def record_all(options: argparse.Namespace, end: float, log: Any) -> None:
             continue
 
         def step(name: str = name, share: float = share) -> None:
-            settings = RecordSettings(
+            settings = KernelTunerSettings(
                 compilers=options.compilers,
                 backend=options.backend,
-                max_seconds=share - 10,  # the last configurations and writing take some, too
+                seconds=share - 10,  # the last configurations and writing take some, too
                 command=f"llamea-gpu spaces record kernel-tuner {name}.py "
                 f"-o {name}.parquet --compilers {options.compilers}{backend}",
             )
@@ -198,8 +198,8 @@ def compare_compilers(options: argparse.Namespace) -> None:
     folder = Path(tempfile.mkdtemp())
     for compilers in (1, options.compilers):
         output = folder / f"compilers-{compilers}.parquet"
-        settings = RecordSettings(
-            sample=48, compilers=compilers, backend=options.backend, max_seconds=120
+        settings = KernelTunerSettings(
+            sample=48, compilers=compilers, backend=options.backend, seconds=120
         )
         start = monotonic()
         outcome = record_kernel(options.kernels / "matmul.py", output, settings)

@@ -32,16 +32,16 @@ from pathlib import Path
 from time import monotonic
 from types import FrameType
 
-from llamea_gpu.spaces.formats.points import Points, read_points
-
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.files import write_atomically
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import PRELOAD
-from llamea_gpu.recording.clouds import SEARCHERS, CloudOutcome
-from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
+from llamea_gpu.recording._base import HelionSettings
+from llamea_gpu.recording.clouds import SEARCHERS, CloudOutcome, MixtureSettings
+from llamea_gpu.recording.helion.cloud import TIMEOUTS_S, record_cloud
+from llamea_gpu.spaces.formats.cloud_lines import Points, read_points
 
 # Those whose clouds ship come last: more of the same.
 KERNELS = (
@@ -86,17 +86,20 @@ def _record(kernel: str, seconds: float, options: argparse.Namespace, template: 
     interrupted, start = False, monotonic()
     try:
         name, shape, points = _named(kernel)
-        settings = CloudSettings(
+        mixture = MixtureSettings(
             options.measurements if points is None else len(dict(points.rows)),
-            seconds=seconds,
             searchers=tuple(options.searcher),
             points=points,
+        )
+        settings = HelionSettings(
+            **TIMEOUTS_S,
+            seconds=seconds,
             shape=shape or None,
             compilers=options.compilers,
             seed=options.seed,
             command=f"scripts/record_clouds.py --seconds {options.seconds:g} {Path(kernel).name}",
         )
-        outcome = record_cloud(find_script(name), output, settings, template=template)
+        outcome = record_cloud(find_script(name), output, mixture, settings, template=template)
         interrupted = outcome.interrupted
         _say(options.out, f"{kernel}: {_told(outcome)}")
     except KeyboardInterrupt:

@@ -42,7 +42,7 @@ OWNERS = {
     "pyseccomp": {"sandbox"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "pydantic": {"models", "evolution", "bench", "live", "promotion", "cli"},
+    "pydantic": {"models", "evolution", "bench", "recording", "live", "promotion", "cli"},
     "loky": {"runner"},
     "cloudpickle": {"live"},
     "ray": {"cluster"},

@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import progress_line
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.recording._base import KernelTunerSettings, RecordOutcome, RecordProgress
 from llamea_gpu.spaces.catalogue import check_cloud_name
 
 if TYPE_CHECKING:
-    from llamea_gpu.recording.clouds import CloudOutcome
-    from llamea_gpu.recording.kernel_tuner.record import RecordSettings
+    from llamea_gpu.recording.clouds import CloudOutcome, MixtureSettings
 
 app = typer.Typer(no_args_is_help=True, help="Record a search space from a live kernel.")
 
-Script = Annotated[Path, typer.Argument(help="Python file that describes the kernel.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the sample and of the order of measuring.")]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--seconds",
-        min=1,
-        help="End in order after this time; the same command continues.",
-    ),
-]
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--size",
-        help="NAME=VALUE, of the problem: an argument of the script's function; repeatable.",
-    ),
-]
 Whole = Annotated[
     int | None,
     typer.Option(min=1, help="This many measurements of the whole space instead: a cloud."),
@@ -48,18 +30,14 @@ CloudSearchers = Annotated[
     list[str] | None,
     typer.Option("--searcher", help="With --whole: whose trajectories are part; repeatable."),
 ]
-Cluster = Annotated[
-    str,
-    typer.Option(help="'ray', HOST:PORT or ray://HOST:PORT: all GPUs of a Ray cluster, no others."),
-]
-Gpu = Annotated[str, typer.Option(help="With --cluster: the kind of GPU, as Ray names it (H100).")]
 PointsFile = Annotated[
     Path | None,
     typer.Option(
         "--points", help="A cloud: measure these first; without --whole, nothing else. JSON lines."
     ),
 ]
-Name = Annotated[str | None, typer.Option(help="The recording's name; default: the script's.")]
+# Of a recorder's settings, options that are not called as their field.
+NAMES = {"seconds": "--seconds", "devices": "--device"}
 
 
 @app.callback()
@@ -68,31 +46,19 @@ def _record() -> None:
 
 
 @app.command("kernel-tuner")
+@options_of(
+    KernelTunerSettings, leave=("command", "sizes"), names={**NAMES, "timeout_s": "--timeout"}
+)
 def kernel_tuner(
-    script: Script,
-    output: Output,
-    sample: Annotated[
-        int | None, typer.Option(min=1, help="Measure a stratified sample of this size.")
+    given: dict[str, Any],
+    script: Annotated[Path, typer.Argument(help="Python file that describes the kernel.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Native file to write.")],
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE, of the problem: an argument of the script's function."),
     ] = None,
-    seed: Seed = 0,
-    device: Annotated[
-        list[int] | None, typer.Option(help="Device number; repeat it to share the work.")
-    ] = None,
-    compilers: Annotated[
-        int, typer.Option(min=1, help="Compile this many side by side on each device.")
-    ] = 1,
-    backend: Annotated[
-        str | None, typer.Option(help="CUDA, CUPY, NVCUDA, HIP, C, ...; default: the script's.")
-    ] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Timed runs of a configuration.")] = 7,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one configuration.")] = 60,
-    max_seconds: MaxSeconds = None,
-    size: Sizes = None,
-    name: Name = None,
     whole: Whole = None,
     searcher: CloudSearchers = None,
-    cluster: Cluster = "",
-    gpu: Gpu = "",
     points: PointsFile = None,
 ) -> None:
     """Record a Kernel Tuner kernel: every valid configuration, or a stratified sample.
@@ -103,88 +69,69 @@ def kernel_tuner(
     continues where it was.
     """
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import parse_sizes
-    from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
+    from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
+    from llamea_gpu.recording.kernel_tuner.record import record_kernel
 
-    mixed = cloud_options(whole, searcher, points, {"--sample": sample})
-    if mixed is None:
-        check_new_output(output)
-    settings = RecordSettings(
-        devices=tuple(device or [0]),
-        compilers=compilers,
-        backend=backend,
-        iterations=iterations,
-        timeout_s=timeout,
-        sample=sample,
-        seed=seed,
-        max_seconds=max_seconds,
-        sizes=parse_sizes(size or ()),
-        name=name,
-        command=command_line(script, output),
-        cluster=cluster,
-        gpu=gpu,
+    mixture = mixture_of(whole, searcher, points, given, ("sample",))
+    settings = KernelTunerSettings(
+        **given, sizes=parse_sizes(size or ()), command=command_line(script, output)
     )
-    if mixed is not None:
-        _record_cloud(script, output, mixed, settings)
+    if mixture is not None:
+        check_cloud_output(output)
+        with progress_line(progress_text) as show:
+            cloud = record_cloud(script, output, mixture, settings, show)
+        print_cloud_outcome(output, cloud, mixture.measurements)
         return
+    check_new_output(output)
     with progress_line(progress_text) as show:
         outcome = record_kernel(script, output, settings, show)
-    if outcome.recording is None:
+    print_outcome(output, outcome)
+
+
+def print_outcome(output: Path, outcome: RecordOutcome) -> None:
+    """How a recording ended."""
+    if outcome.recording is not None:
+        found = outcome.recording
+        others = "".join(f", {k} {v:.6g} ms" for k, v in found.info.references_ms.items())
+        typer.echo(
+            f"{output}: {found.info.name}, {found.space.size} configurations, "
+            f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms{others}"
+        )
+    if outcome.done < outcome.total:
         typer.echo(
             f"{outcome.done} of {outcome.total} configurations measured, kept in "
             f"{outcome.journal}: the same command continues"
         )
-        return
-    found = outcome.recording
-    typer.echo(
-        f"{output}: {found.info.name}, {found.space.size} configurations, "
-        f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms"
-    )
 
 
-def _record_cloud(
-    script: Path, output: Path, mixed: dict[str, Any], settings: RecordSettings
-) -> None:
-    from llamea_gpu.recording.clouds import MixtureSettings
-    from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
-
-    check_cloud_output(output)
-    mixture = MixtureSettings(
-        **mixed,
-        seconds=settings.max_seconds,
-        seed=settings.seed,
-        name=settings.name,
-        command=settings.command,
-    )
-    with progress_line(progress_text) as show:
-        outcome = record_cloud(script, output, mixture, settings, show)
-    print_cloud_outcome(output, outcome, mixture.measurements)
-
-
-def cloud_options(
+def mixture_of(
     whole: int | None,
     searcher: list[str] | None,
     points: Path | None,
-    others: Mapping[str, object],
-) -> dict[str, Any] | None:
-    """What a cloud is to hold, as settings; None where none is wanted.
+    given: Mapping[str, object],
+    of_recordings: Sequence[str],
+) -> MixtureSettings | None:
+    """What a cloud is to hold; None where none is wanted.
+
+    ``given`` are the settings that were typed, ``of_recordings`` those that a cloud does not have.
 
     Raises:
         SpaceError: options that mean nothing beside these, or without them; a file of points that
             cannot be read.
     """
-    from llamea_gpu.spaces.formats.cloud_lines import read_points
-
     if whole is None and points is None:
         if searcher:
             raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
         return None
-    given = [option for option, value in others.items() if value]
-    if given:
-        raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(given)}")
+    wrong = [f"--{name.replace('_', '-')}" for name in of_recordings if given.get(name)]
+    if wrong:
+        raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(wrong)}")
+    from llamea_gpu.recording.clouds import SEARCHERS, MixtureSettings
+    from llamea_gpu.spaces.formats.cloud_lines import read_points
+
     found = None if points is None else read_points(points)
     count = len(dict(found.rows)) if found is not None else 0
-    chosen: dict[str, Any] = {"measurements": whole or count, "points": found}
-    return chosen | ({"searchers": tuple(searcher)} if searcher else {})
+    return MixtureSettings(whole or count, tuple(searcher or SEARCHERS), points=found)
 
 
 def check_cloud_output(output: Path) -> None:

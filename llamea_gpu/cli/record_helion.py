@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.table import Table
 
+from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import AsJson, output_console, progress_line, step
 from llamea_gpu.cli.record import (
+    NAMES,
     CloudSearchers,
-    Cluster,
-    Gpu,
-    MaxSeconds,
-    Name,
     PointsFile,
-    Seed,
     Whole,
     check_cloud_output,
     check_new_output,
-    cloud_options,
     command_line,
+    mixture_of,
     print_cloud_outcome,
+    print_outcome,
     progress_text,
 )
 from llamea_gpu.cli.text import cell
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import SpaceError
+from llamea_gpu.recording._base import HelionSettings
 
 if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.static import StaticReport
@@ -42,15 +41,19 @@ Script = Annotated[
 ]
 Shape = Annotated[str | None, typer.Option(help="One of the script's shapes; default: medium.")]
 
+_NAMES = {
+    **NAMES,
+    "compile_timeout_s": "--compile-timeout",
+    "timing_timeout_s": "--timing-timeout",
+}
 
+
+@options_of(HelionSettings, leave=("command", "shape"), names=_NAMES)
 def record_helion(
+    given: dict[str, Any],
     script: Script,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Native file to write.")
-    ] = None,
-    grid: Annotated[Path | None, typer.Option(help="Grid file; default: propose one.")] = None,
-    auto: Annotated[
-        int | None, typer.Option(min=2, help="Most points of a proposed grid; default: 2000.")
     ] = None,
     save_grid: Annotated[
         Path | None, typer.Option(help="Write the grid to this file and measure nothing.")
@@ -59,27 +62,6 @@ def record_helion(
     searcher: CloudSearchers = None,
     points: PointsFile = None,
     shape: Shape = None,
-    compilers: Annotated[
-        int | None, typer.Option(min=1, help="Compiling processes; default: the free cores.")
-    ] = None,
-    device: Annotated[
-        list[int] | None, typer.Option(help="GPU number; repeat it. Default: all GPUs.")
-    ] = None,
-    compile_timeout: Annotated[
-        float | None,
-        typer.Option(min=1, help="Seconds to compile one; default: 30, with --whole 12."),
-    ] = None,
-    timing_timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds to time one; default: 30, with --whole 10.")
-    ] = None,
-    seed: Seed = 0,
-    max_seconds: MaxSeconds = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="With --seconds: write what is measured by then.")
-    ] = False,
-    name: Name = None,
-    cluster: Cluster = "",
-    gpu: Gpu = "",
 ) -> None:
     """Record a Helion kernel: every point of a grid over its configuration's slots.
 
@@ -88,40 +70,28 @@ def record_helion(
     configurations. SCRIPT is executed. Interrupted or killed, the same command
     continues where it was.
     """
-    limits = {"compile_timeout_s": compile_timeout, "timing_timeout_s": timing_timeout}
-    chosen: dict[str, Any] = {
-        "shape": shape,
-        "compilers": compilers,
-        "devices": tuple(device) if device else None,
-        "seed": seed,
-        "name": name,
-        "cluster": cluster,
-        "gpu": gpu,
-        **{key: limit for key, limit in limits.items() if limit is not None},
-    }
-    grids = {"--grid": grid, "--auto": auto, "--save-grid": save_grid, "--partial": partial}
-    mixed = cloud_options(whole, searcher, points, grids)
-    if mixed is not None:
-        _record_cloud(script, output, {**mixed, "seconds": max_seconds, **chosen})
-        return
     from llamea_gpu.frameworks.helion.kernel_script import find_script
-    from llamea_gpu.recording.helion.record import (
-        RecordSettings,
-        plan_recording,
-        record_kernel,
-    )
 
+    typed = {**given, "save_grid": save_grid}
+    mixture = mixture_of(whole, searcher, points, typed, ("grid", "auto", "save_grid", "partial"))
     path = find_script(script)
     written = output or save_grid
-    if written is None:
+    if written is None or (mixture is not None and output is None):
         raise SpaceError("a recording needs a file to write: name it with -o")
-    settings = RecordSettings(
-        grid=grid,
-        max_seconds=max_seconds,
-        partial=partial,
-        command=command_line(path, written),
-        **{**chosen, **({} if auto is None else {"auto": auto})},
-    )
+    given |= {"shape": shape, "command": command_line(path, written)}
+    if mixture is not None:
+        from llamea_gpu.recording.helion.cloud import TIMEOUTS_S, record_cloud
+
+        check_cloud_output(written)
+        with progress_line(progress_text) as show:
+            settings = HelionSettings(**{**TIMEOUTS_S, **given})
+            cloud = record_cloud(path, written, mixture, settings, show)
+        print_cloud_outcome(written, cloud, mixture.measurements)
+        return
+
+    from llamea_gpu.recording.helion.record import plan_recording, record_kernel
+
+    settings = HelionSettings(**given)
     if save_grid is not None:
         check_new_output(save_grid)
         proposed = plan_recording(path, settings).grid
@@ -132,32 +102,7 @@ def record_helion(
         check_new_output(written)
     with progress_line(progress_text) as show:
         outcome = record_kernel(path, written, settings, show)
-    if outcome.recording is not None:
-        found = outcome.recording
-        typer.echo(
-            f"{written}: {found.info.name}, {found.space.size} configurations, "
-            f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms, Helion's default "
-            f"{found.info.references_ms['helion_default']:.6g} ms"
-        )
-    if outcome.done < outcome.total:
-        typer.echo(
-            f"{outcome.done} of {outcome.total} points measured, kept in {outcome.journal}: the "
-            f"same command continues"
-        )
-
-
-def _record_cloud(script: str, output: Path | None, chosen: dict[str, Any]) -> None:
-    from llamea_gpu.frameworks.helion.kernel_script import find_script
-    from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
-
-    path = find_script(script)
-    if output is None:
-        raise SpaceError("a cloud needs a file to write: name it with -o")
-    check_cloud_output(output)
-    settings = CloudSettings(**chosen, command=command_line(path, output))
-    with progress_line(progress_text) as show:
-        outcome = record_cloud(path, output, settings, show)
-    print_cloud_outcome(output, outcome, settings.measurements)
+    print_outcome(written, outcome)
 
 
 def describe_helion(

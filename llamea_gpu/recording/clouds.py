@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -30,16 +30,16 @@ from llamea_gpu.engine.journal import Journal, journal_path, open_journal
 from llamea_gpu.engine.nvidia import gpu_facts
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.errors import RecordingError
+from llamea_gpu.modelled import WholeSpace
+from llamea_gpu.recording._base import HOPELESS, RecordProgress, RecordSettings, Tracker
 from llamea_gpu.recording.mixture import Mixture
-from llamea_gpu.recording.progress import RecordProgress
-from llamea_gpu.recording.trajectory import MakeSpace, Trajectories, WholeSpace
+from llamea_gpu.recording.trajectory import MakeSpace, Trajectories
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
 from llamea_gpu.spaces.formats.cloud_lines import Points
 from llamea_gpu.spaces.quoting import quoted
 
 SEARCHERS = ("steady_state_genetic_algorithm", "conditioned_local_search", "growing_foresight")
-_HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
 _MESSAGE = 160  # letters of what a failure said
 
 
@@ -49,22 +49,14 @@ class MixtureSettings:
 
     Attributes:
         measurements: how many, those of earlier calls included.
-        seconds: end in order after this time, starting included; None: no limit.
         searchers: specs of those whose trajectories are part of the cloud.
         evaluations: of each run of a searcher; then it begins anew.
-        seed: of all that is drawn.
-        name: of the cloud; None for kernel, problem and device.
-        command: how it was called, for the cloud's provenance.
         points: configurations to measure before all others.
     """
 
     measurements: int
-    seconds: float | None = None
     searchers: tuple[str, ...] = SEARCHERS
     evaluations: int = 200
-    seed: int = 0
-    name: str | None = None
-    command: str = ""
     points: Points | None = None
 
 
@@ -121,6 +113,7 @@ def measure_cloud(
     ahead: int,
     output: Path,
     settings: MixtureSettings,
+    how: RecordSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
     start: float | None = None,
 ) -> CloudOutcome:
@@ -134,6 +127,7 @@ def measure_cloud(
         ahead: how many configurations are on their way.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
+        how: the seed of all that is drawn, the time, and what is said of the call.
         progress: told of each result.
         start: of ``time.monotonic``, when the run began; now, if not given.
 
@@ -144,34 +138,38 @@ def measure_cloud(
     """
     start = monotonic() if start is None else start
     where = journal_path(output)
-    space = plan.make_space(np.random.default_rng(settings.seed))
-    mixture = _mixture(plan, settings, ahead, space, _given(space, settings.points))
+    space = plan.make_space(np.random.default_rng(how.seed))
+    given = _given(space, settings.points)
+    mixture = _mixture(plan, settings, how.seed, ahead, space, given)
+    tracker = Tracker(progress, start, settings.measurements)
+    deadline = None if how.seconds is None else start + how.seconds
     with ExitStack() as stack:
         stack.callback(mixture.stop)
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # kernels are launched beside
         journal = stack.enter_context(open_journal(where, plan.header))
-        session = _Session(plan, settings, mixture, journal, progress, start)
+        session = _Session(plan, mixture, journal, tracker)
+        journal.append({"run": _about(plan, how)})
         interrupted = whole = False
         try:
-            session.run(pipeline, ahead)
-            whole = session.done >= settings.measurements
+            session.run(pipeline, ahead, settings.measurements, deadline)
+            whole = tracker.done >= settings.measurements
         except KeyboardInterrupt:
             interrupted = True
         except RecordingError:
-            if not session.worked:  # nothing to go on with, and the mended kernel will be another
+            if not tracker.worked:  # nothing to go on with, and the mended kernel will be another
                 where.unlink()
             raise
         finally:
             journal.sync()
-            cloud = _written(where, output) if session.done and where.exists() else None
-        if whole or not session.done:
+            cloud = _written(where, output) if tracker.done and where.exists() else None
+        if whole or not tracker.done:
             where.unlink()
     return CloudOutcome(
         cloud,
         where,
-        session.done,
-        session.measured,
-        session.measured_s,
+        tracker.done,
+        tracker.measured,
+        tracker.measured_s,
         monotonic() - start,
         interrupted,
         mixture.troubles(),
@@ -195,34 +193,29 @@ class _Session:
     """One call's measuring: proposes, hands out, takes in."""
 
     def __init__(
-        self,
-        plan: CloudPlan,
-        settings: MixtureSettings,
-        mixture: Mixture,
-        journal: Journal,
-        progress: Callable[[RecordProgress], None],
-        start: float,
+        self, plan: CloudPlan, mixture: Mixture, journal: Journal, tracker: Tracker
     ) -> None:
-        self._plan, self._settings, self._mixture = plan, settings, mixture
-        self._journal, self._progress, self._start = journal, progress, start
+        self._plan, self._mixture = plan, mixture
+        self._journal, self._tracker = journal, tracker
         self._flying: dict[int, tuple[Configuration, str]] = {}
-        self._points = self.measured = self.done = self._failed = 0
-        self._first = self._last = 0.0
-        self._has_facts = self.worked = False
-        self._resume(journal.entries)
-        journal.append({"run": self._about()})
+        self._points = 0
+        self._has_facts = False
+        known = [entry for entry in journal.entries if "c" in entry]
+        tracker.resume(row["status"] for row in known)
+        for row in known:
+            self._learn(row)
 
-    @property
-    def measured_s(self) -> float:
-        """Seconds from the first result of this call to its last."""
-        return self._last - self._first
-
-    def run(self, pipeline: Pipeline | ClusterPipeline, ahead: int) -> None:
+    def run(
+        self,
+        pipeline: Pipeline | ClusterPipeline,
+        ahead: int,
+        measurements: int,
+        deadline: float | None,
+    ) -> None:
         """Until all is measured, time is up, or nothing new is to be found."""
-        seconds = self._settings.seconds
-        deadline = None if seconds is None else self._start + seconds
-        while self.done < self._settings.measurements:
-            while len(self._flying) < ahead and self._more():
+        tracker = self._tracker
+        while tracker.done < measurements:
+            while len(self._flying) < min(ahead, measurements - tracker.done):
                 found = self._mixture.propose()
                 if found is None:
                     break
@@ -230,21 +223,12 @@ class _Session:
             outcomes = pipeline.wait(deadline)
             for outcome in outcomes:
                 self._take_in(outcome)
-                self._check_hope(outcome)
+                tracker.require_hope(HOPELESS, outcome.status, outcome.details.get("message", ""))
             if not outcomes:
                 break
             if not self._has_facts and any(outcome.benchmark_s for outcome in outcomes):
-                self._note_facts(pipeline)
-
-    def _check_hope(self, outcome: Outcome) -> None:
-        if not self.worked and self.done >= _HOPELESS:
-            raise RecordingError(
-                f"a kernel must work for some configurations, but all {self.done} so far failed, "
-                f"the last with {outcome.status}: {outcome.details.get('message', '')}"
-            )
-
-    def _more(self) -> bool:
-        return self.done + len(self._flying) < self._settings.measurements
+                self._has_facts = True
+                self._journal.append({"facts": self._plan.facts(pipeline)})
 
     def _task(self, config: Configuration, how: str) -> Task:
         self._points += 1
@@ -253,56 +237,25 @@ class _Session:
 
     def _take_in(self, outcome: Outcome) -> None:
         config, how = self._flying.pop(outcome.point)
-        self._last = monotonic()
-        self._first = self._first or self._last
-        row = {
-            "c": config,
-            "how": how,
-            **_row(outcome),
-            "at": round(self._last - self._start, 3),
-            **self._plan.measured(outcome),
-        }
-        self._journal.append(row)
-        self.measured += 1
-        self._count(row)
-        left_s = None
-        if self.measured > 1:
-            left = self._settings.measurements - self.done
-            left_s = left * self.measured_s / (self.measured - 1)
-        self._progress(
-            RecordProgress(
-                self.done,
-                self._settings.measurements,
-                self._failed,
-                self._last - self._start,
-                left_s,
-            )
-        )
+        row = {"c": config, "how": how, **_row(outcome), **self._plan.measured(outcome)}
+        self._tracker.add(row["status"])
+        self._journal.append({**row, "at": round(self._tracker.elapsed_s, 3)})
+        self._learn(row)
+        self._tracker.report()
 
-    def _resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        for entry in entries:
-            if "c" in entry:
-                self._count(entry)
-
-    def _count(self, row: Mapping[str, Any]) -> None:
-        self.done += 1
-        self._failed += row["status"] != "ok"
-        self.worked |= row["status"] == "ok"
+    def _learn(self, row: Mapping[str, Any]) -> None:
         cost = row["ms"] if row["status"] == "ok" else math.inf
         self._mixture.learn(tuple(row["c"]), cost, row["how"])
 
-    def _note_facts(self, pipeline: Pipeline | ClusterPipeline) -> None:
-        self._has_facts = True
-        self._journal.append({"facts": self._plan.facts(pipeline)})
 
-    def _about(self) -> dict[str, Any]:
-        clocks = gpu_facts(self._plan.gpu) if self._plan.gpu else {}
-        return {
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "command": self._settings.command,
-            "seed": self._settings.seed,
-            **clocks,
-        }
+def _about(plan: CloudPlan, how: RecordSettings) -> dict[str, Any]:
+    """What is known of a run beforehand."""
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "command": how.command,
+        "seed": how.seed,
+        **(gpu_facts(plan.gpu) if plan.gpu else {}),
+    }
 
 
 def _given(space: WholeSpace, points: Points | None) -> list[tuple[Configuration, str]]:
@@ -329,11 +282,12 @@ def _given(space: WholeSpace, points: Points | None) -> list[tuple[Configuration
 def _mixture(
     plan: CloudPlan,
     settings: MixtureSettings,
+    seed: int,
     parallel: int,
     space: WholeSpace,
     given: Sequence[tuple[Configuration, str]],
 ) -> Mixture:
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(seed)
     drawing, mixing, *others = rng.spawn(2 + len(settings.searchers))
     searchers = [
         Trajectories(spec, plan.make_space, own, settings.evaluations, parallel)

@@ -26,7 +26,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from llamea_gpu.contract import Configuration
-from llamea_gpu.recording.trajectory import Trajectories, WholeSpace
+from llamea_gpu.modelled import WholeSpace
+from llamea_gpu.recording.trajectory import Trajectories
 
 SHARES = {"random": 0.1, "near": 0.2, "cross": 0.15, "step": 0.15, "again": 0.03}
 SEARCHERS_SHARE = 1.0 - sum(SHARES.values())  # together

@@ -14,12 +14,13 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from llamea_gpu.contract import Configuration, Optimizer, Value
+from llamea_gpu.contract import Configuration, Optimizer
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
+from llamea_gpu.modelled import WholeSpace
 from llamea_gpu.programs import make
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 
@@ -27,29 +28,6 @@ _MOST_IDLE_ASKS = 10_000
 _MOST_PENDING = 1 << 16
 _PATIENCE_S = 10.0  # that a searcher may think, before it is left behind
 _LEADERS = 8
-
-
-class WholeSpace(Protocol):
-    """The contract's space, of a kernel whose configurations cannot be listed.
-
-    ``starts`` are valid configurations that are known beforehand, ``leaders`` the best so far,
-    around which ``sample`` draws.
-    """
-
-    names: tuple[str, ...]
-    values: tuple[tuple[Value, ...], ...]
-    cardinalities: tuple[int, ...]
-    starts: list[Configuration]
-    leaders: list[Configuration]
-
-    def sample(self, n: int) -> list[Configuration]:
-        """``n`` distinct configurations, or fewer."""
-
-    def neighbors(self, config: Configuration, kind: str = "hamming") -> list[Configuration]:
-        """Configurations that differ in one parameter, or little more."""
-
-    def canonical(self, config: Sequence[int]) -> Configuration | None:
-        """The one configuration that stands for all that mean the same; None: not valid."""
 
 
 def optimizer_of(spec: str) -> Optimizer:
@@ -139,7 +117,7 @@ class Trajectory:
         try:
             if not self.abandoned:
                 evaluate(self.space.starts)
-                optimizer(evaluate, self.space, rng)  # type: ignore[arg-type]
+                optimizer(evaluate, self.space, rng)
         except (BudgetExhausted, Stalled):
             pass
         except Exception as fault:

@@ -28,16 +28,16 @@ from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import PRELOAD
 from llamea_gpu.frameworks.helion.static import GPUS
+from llamea_gpu.recording._base import HelionSettings, RecordProgress
+from llamea_gpu.recording.clouds import MixtureSettings
 from llamea_gpu.recording.helion import cloud
-from llamea_gpu.recording.helion.cloud import CloudSettings, record_cloud
+from llamea_gpu.recording.helion.cloud import record_cloud
 from llamea_gpu.recording.helion.grid import Grid
 from llamea_gpu.recording.helion.record import (
     RecordingPlan,
-    RecordSettings,
     measure,
     measure_by,
 )
-from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_recording
 
@@ -76,7 +76,7 @@ def test_kernel_tuner_is_recorded_and_a_recording_goes_on(nodes: Any, tmp_path: 
 
 
 def test_a_grid_is_recorded_as_on_one_machine(nodes: Any, tmp_path: Path) -> None:
-    settings = RecordSettings(command="llamea-gpu spaces record helion k.py", cluster="here")
+    settings = HelionSettings(command="llamea-gpu spaces record helion k.py", cluster="here")
     compiling, timing = [FakeStage("compile", tmp_path)] * 2, [FakeStage("time", tmp_path)]
     expected = measure(PLAN, compiling, timing, tmp_path / "here.parquet", settings).recording
     spec = EngineSpec(functools.partial(fake_engine, tmp_path, 0.0, ""), Limits(start_s=GENEROUS_S))
@@ -137,10 +137,9 @@ def test_a_cloud_of_helion_is_measured_on_the_nodes_and_goes_on(
         cloud, "stages_on_node", functools.partial(fake_stages_on_node, tmp_path, 0.05)
     )
     output = tmp_path / "sum.cloud.parquet"
-    settings = CloudSettings(
-        12, searchers=("random_search",), shape="small", compilers=2, cluster=nodes.address
-    )
-    first = record_cloud(find_script("row_sum"), output, settings, stop)
+    mixture = MixtureSettings(12, searchers=("random_search",))
+    settings = HelionSettings(**cloud.TIMEOUTS_S, shape="small", compilers=2, cluster=nodes.address)
+    first = record_cloud(find_script("row_sum"), output, mixture, settings, stop)
     assert (first.done, first.interrupted, first.journal.exists()) == (3, True, True)
     command = ("spaces", "record", "helion", "row_sum", "-o", output, "--whole", 12)
     command += ("--searcher", "random_search", "--shape", "small", "--compilers", 2)
@@ -167,6 +166,4 @@ def test_a_node_must_have_the_script(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"here .* is missing: use a folder"):
         replace(script, path=tmp_path / "other.py").here()
     with pytest.raises(RecordingError, match="all GPUs of a kind are used, but got devices"):
-        RecordSettings(cluster="ray", devices=(0,))
-    with pytest.raises(RecordingError, match="all GPUs of a kind are used, but got devices"):
-        CloudSettings(1, cluster="ray", devices=(0,))
+        HelionSettings(cluster="ray", devices=(0,))

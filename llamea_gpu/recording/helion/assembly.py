@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from llamea_gpu import __version__
+from llamea_gpu.recording._base import HelionSettings
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 
 if TYPE_CHECKING:
-    from llamea_gpu.recording.helion.record import RecordingPlan, RecordSettings
+    from llamea_gpu.recording.helion.record import RecordingPlan
 
 
 def assemble(
     plan: RecordingPlan,
     entries: Sequence[Mapping[str, Any]],
-    settings: RecordSettings,
+    settings: HelionSettings,
     compilers: int,
     devices: int,
 ) -> Recording:
@@ -81,7 +82,7 @@ def _compile_seconds(rows: Iterable[Mapping[str, Any]]) -> list[float]:
 def _provenance(
     plan: RecordingPlan,
     entries: Sequence[Mapping[str, Any]],
-    settings: RecordSettings,
+    settings: HelionSettings,
     processes: tuple[int, int],
 ) -> dict[str, str]:
     rows = [entry for entry in entries if "point" in entry]

@@ -15,7 +15,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -28,13 +28,13 @@ from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script
 from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus, run_on
 from llamea_gpu.contract import Configuration
 from llamea_gpu.engine.device_lock import devices_held
-from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Outcome, Pipeline
 from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Stage
 from llamea_gpu.frameworks.helion.kernel_script import recording_name
 from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
 from llamea_gpu.frameworks.helion.static import FakeArguments, facts_of_device, pretend_gpu
+from llamea_gpu.recording._base import HelionSettings, RecordProgress
 from llamea_gpu.recording.clouds import (
     CloudOutcome,
     CloudPlan,
@@ -44,46 +44,24 @@ from llamea_gpu.recording.clouds import (
     short_device,
 )
 from llamea_gpu.recording.helion.record import (
-    check_devices,
     check_installed,
     chosen_devices,
     common_facts,
+    limits_of,
     stages_on_node,
 )
-from llamea_gpu.recording.progress import RecordProgress
 
 _AHEAD = 2  # configurations on their way, for each compiling process
+# Searchers meet more that is hopeless than a grid has: in place of a recording's limits.
+TIMEOUTS_S = {"compile_timeout_s": 12.0, "timing_timeout_s": 10.0}
 _HOPELESS = 10.0  # times the best: one launch of it is enough
-
-
-@dataclass(frozen=True, slots=True)
-class CloudSettings(MixtureSettings):
-    """What to measure and how.
-
-    Attributes:
-        shape: one of the script's shapes; None for its usual one.
-        compilers: compiling processes; None for one a core that no timing process needs.
-        devices: indices of GPUs, all of one kind; None for all there are.
-        compile_timeout_s, timing_timeout_s: after which a configuration counts as timed out.
-        cluster, gpu: as of :class:`llamea_gpu.recording.helion.record.RecordSettings`.
-    """
-
-    shape: str | None = None
-    compilers: int | None = None
-    devices: tuple[int, ...] | None = None
-    compile_timeout_s: float = 12.0
-    timing_timeout_s: float = 10.0
-    cluster: str = ""
-    gpu: str = ""
-
-    def __post_init__(self) -> None:
-        check_devices(self.cluster, self.devices)
 
 
 def record_cloud(
     script: Path,
     output: Path,
-    settings: CloudSettings,
+    settings: MixtureSettings,
+    how: HelionSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
     template: Template | None = None,
 ) -> CloudOutcome:
@@ -94,7 +72,9 @@ def record_cloud(
     Args:
         script: the kernel script, which is executed.
         output: the file to write; an earlier one of the same journal is replaced.
-        settings: what and how.
+        settings: what is mixed.
+        how: shape, compilers, devices or cluster, time limits (see `TIMEOUTS_S`), and what is set
+            of every recorder; the grid plays no part.
         progress: told of each result.
         template: one that has imported PRELOAD, for several clouds one after another.
 
@@ -105,27 +85,28 @@ def record_cloud(
         SearcherError: a searcher is not there.
     """
     start = monotonic()
-    if settings.cluster:
-        return _record_on_cluster(script, output, settings, progress, start)
+    if how.cluster:
+        return _record_on_cluster(script, output, settings, how, progress, start)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         if template is None:  # it imports what the stages need while this process does the same
             template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        devices = chosen_devices(settings.devices)
-        compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
+        devices = chosen_devices(how.devices)
+        compilers = how.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
         stack.enter_context(devices_held(devices))
-        compiling = [CompileStage(script, settings.shape, folder)] * compilers
-        timing = [TimingStage(script, settings.shape, folder, device) for device in devices]
+        compiling = [CompileStage(script, how.shape, folder)] * compilers
+        timing = [TimingStage(script, how.shape, folder, device) for device in devices]
         # Its processes open the kernel while this one does the same.
-        pipeline = stack.enter_context(opened(compiling, timing, settings, template))
-        asked = replace(settings, compilers=compilers, devices=devices)
-        plan = plan_cloud(script, asked, len(devices))
+        pipeline = stack.enter_context(opened(compiling, timing, how, template))
+        asked = replace(how, compilers=compilers, devices=devices)
+        plan = plan_cloud(script, settings, asked, len(devices))
         return measure_cloud(
             plan,
             pipeline,
             _AHEAD * compilers + len(devices),
             output,
             settings,
+            how,
             progress,
             start,
         )
@@ -134,22 +115,23 @@ def record_cloud(
 def _record_on_cluster(
     script: Path,
     output: Path,
-    settings: CloudSettings,
+    settings: MixtureSettings,
+    how: HelionSettings,
     progress: Callable[[RecordProgress], None],
     start: float,
 ) -> CloudOutcome:
     """As :func:`record_cloud`; this machine needs no GPU, since it only chooses."""
     check_installed()
     with ExitStack() as stack:
-        stack.enter_context(connected(settings.cluster))
-        gpus = find_gpus(settings.gpu)
-        compilers = settings.compilers or max(1, gpus.cores - 1)
+        stack.enter_context(connected(how.cluster))
+        gpus = find_gpus(how.gpu)
+        compilers = how.compilers or max(1, gpus.cores - 1)
         # What a space is depends on the GPU, which one of the nodes describes.
         stack.enter_context(pretend_gpu(run_on(gpus, facts_of_device, DEVICE)))
-        plan = plan_cloud(script, replace(settings, compilers=compilers), gpus.count)
+        plan = plan_cloud(script, settings, replace(how, compilers=compilers), gpus.count)
         spec = EngineSpec(
-            partial(stages_on_node, Script.of(script), settings.shape, compilers),
-            _limits(settings),
+            partial(stages_on_node, Script.of(script), how.shape, compilers),
+            limits_of(how),
             PRELOAD,
             exclusive=True,
             versions=_versions(),
@@ -157,11 +139,7 @@ def _record_on_cluster(
         )
         pipeline = stack.enter_context(ClusterPipeline(spec, gpus, compilers))
         ahead = (_AHEAD * compilers + 1) * gpus.count
-        return measure_cloud(plan, pipeline, ahead, output, settings, progress, start)
-
-
-def _limits(settings: CloudSettings) -> Limits:
-    return Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
+        return measure_cloud(plan, pipeline, ahead, output, settings, how, progress, start)
 
 
 def _versions() -> dict[str, str]:
@@ -172,11 +150,11 @@ def _versions() -> dict[str, str]:
 def opened(
     compiling: Sequence[Stage],
     timing: Sequence[Stage],
-    settings: CloudSettings,
+    how: HelionSettings,
     template: Template | None = None,
 ) -> Iterator[Pipeline]:
     """The processes that measure."""
-    limits = _limits(settings)
+    limits = limits_of(how)
     with (
         tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-") as logs,
         Pipeline(compiling, timing, Path(logs), limits, template, hopeless=_HOPELESS) as pipeline,
@@ -184,7 +162,9 @@ def opened(
         yield pipeline
 
 
-def plan_cloud(script: Path, settings: CloudSettings, gpus: int = 1) -> CloudPlan:
+def plan_cloud(
+    script: Path, settings: MixtureSettings, how: HelionSettings, gpus: int = 1
+) -> CloudPlan:
     """Bind the kernel, without storage, and take its whole ConfigSpec; ``gpus`` will time.
 
     Raises:
@@ -194,10 +174,10 @@ def plan_cloud(script: Path, settings: CloudSettings, gpus: int = 1) -> CloudPla
 
     from llamea_gpu.frameworks.helion.space import HelionSpace
 
-    devices = chosen_devices(settings.devices)
+    devices = chosen_devices(how.devices)
     properties = torch.cuda.get_device_properties(devices[0])
     gpu = FakeArguments()
-    case = gpu.load_case(script, settings.shape)
+    case = gpu.load_case(script, how.shape)
     bound = gpu.bind(case.kernel, case.arguments)
     generation = bound.config_spec.create_config_generation()
     seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
@@ -208,13 +188,13 @@ def plan_cloud(script: Path, settings: CloudSettings, gpus: int = 1) -> CloudPla
         return made
 
     known: list[Configuration] = []
-    space = make_space(np.random.default_rng(settings.seed))
+    space = make_space(np.random.default_rng(how.seed))
     default = space.place(bound.config_spec.default_config())
     known += [] if default is None else [default]
     versions = _versions()
     header = {
         "journal": 1,
-        "name": settings.name or f"{recording_name(case)}-{short_device(properties.name)}",
+        "name": how.name or f"{recording_name(case)}-{short_device(properties.name)}",
         "kernel": case.name,
         "kernel_source": case.source,
         "script": script.stem,
@@ -222,13 +202,13 @@ def plan_cloud(script: Path, settings: CloudSettings, gpus: int = 1) -> CloudPla
         "arguments": case.described_arguments(),
         "device": properties.name,
         "framework": f"helion {versions['helion']}",
-        "compilers": settings.compilers or 1,
+        "compilers": how.compilers or 1,
         "names": space.names,
         "values": space.values,
         "ordinal": space.ordinal,
         "default": default,
         "starts": make_space(np.random.default_rng(0)).starts,
-        "provenance": {**versions, **_provenance(settings, gpus)},
+        "provenance": {**versions, **_provenance(settings, how, gpus)},
     }
     return CloudPlan(
         header,
@@ -268,16 +248,16 @@ def _drawn(space: Any, generation: Any, rng: np.random.Generator) -> Configurati
     return found
 
 
-def _provenance(settings: CloudSettings, gpus: int) -> dict[str, str]:
+def _provenance(settings: MixtureSettings, how: HelionSettings, gpus: int) -> dict[str, str]:
     return {
         **cloud_provenance(settings),
         "accuracy": "every result compared element by element with the default configuration's, "
         "that one with the reference",
         "time_ms": "median of single launches between CUDA events, level-2 cache overwritten before"
         f" each; of what takes {_HOPELESS:g} times the best, a single launch",
-        "compile_s": f"cold cache, {settings.compilers} processes side by side",
+        "compile_s": f"cold cache, {how.compilers} processes side by side",
         "benchmark_s": "load, check and time; the machine code comes from the compiling process",
         "devices": str(gpus),
-        "compile_timeout_s": f"{settings.compile_timeout_s:g}",
-        "timing_timeout_s": f"{settings.timing_timeout_s:g}",
+        "compile_timeout_s": f"{how.compile_timeout_s:g}",
+        "timing_timeout_s": f"{how.timing_timeout_s:g}",
     }

@@ -39,6 +39,7 @@ from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.kernel_script import recording_name
 from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
 from llamea_gpu.frameworks.helion.static import FakeArguments
+from llamea_gpu.recording._base import HelionSettings, RecordOutcome, RecordProgress, Tracker
 from llamea_gpu.recording.helion.assembly import assemble
 from llamea_gpu.recording.helion.grid import (
     Grid,
@@ -47,48 +48,8 @@ from llamea_gpu.recording.helion.grid import (
     read_grid,
     slots_of,
 )
-from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.quoting import quoted
-from llamea_gpu.spaces.recording import Recording
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """What to record and how.
-
-    Attributes:
-        grid: the grid file; None to propose a grid of at most ``auto`` points.
-        shape: one of the script's shapes; None for its usual one.
-        compilers: compiling processes; None for one a core that no timing process needs.
-        devices: indices of GPUs, all of one kind; None for all there are.
-        compile_timeout_s, timing_timeout_s: after which a configuration counts as timed out.
-        seed: of the order of points.
-        max_seconds: end in order after this time.
-        partial: then write what there is as a recording.
-        name: of the recording; None for kernel and shape.
-        command: how it was called, for the recording's provenance.
-        cluster: record on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind ``gpu``
-            where it has several; ``compilers`` are then those of each GPU.
-    """
-
-    grid: Path | None = None
-    auto: int = 2000
-    shape: str | None = None
-    compilers: int | None = None
-    devices: tuple[int, ...] | None = None
-    compile_timeout_s: float = 30.0
-    timing_timeout_s: float = 30.0
-    seed: int = 0
-    max_seconds: float | None = None
-    partial: bool = False
-    name: str | None = None
-    command: str = ""
-    cluster: str = ""
-    gpu: str = ""
-
-    def __post_init__(self) -> None:
-        check_devices(self.cluster, self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,31 +72,10 @@ class RecordingPlan:
     gpu: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOutcome:
-    """How a call ended.
-
-    Attributes:
-        recording: what was written; None when the time was up first.
-        journal: the journal, which is gone once every point is recorded.
-        done, total: points measured, and points of the grid.
-        measured: points measured by this call; measured_s: seconds from its first result to its
-            last; elapsed_s: of the whole call, starting included.
-    """
-
-    recording: Recording | None
-    journal: Path
-    done: int
-    total: int
-    measured: int
-    measured_s: float
-    elapsed_s: float
-
-
 def record_kernel(
     script: Path,
     output: Path,
-    settings: RecordSettings,
+    settings: HelionSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
 ) -> RecordOutcome:
     """Measure a grid of a kernel's configurations and write ``output`` (native format).
@@ -168,7 +108,7 @@ def record_kernel(
 def _record_on_cluster(
     script: Path,
     output: Path,
-    settings: RecordSettings,
+    settings: HelionSettings,
     progress: Callable[[RecordProgress], None],
 ) -> RecordOutcome:
     """As :func:`record_kernel`; this machine needs no GPU."""
@@ -180,7 +120,7 @@ def _record_on_cluster(
         plan = run_on(gpus, plan_recording, script.absolute(), elsewhere, grid)
         spec = EngineSpec(
             partial(stages_on_node, Script.of(script), settings.shape, compilers),
-            _limits(settings),
+            limits_of(settings),
             PRELOAD,
             exclusive=True,
             versions=plan.versions,
@@ -205,7 +145,7 @@ def stages_on_node(script: Script, shape: str | None, compilers: int, folder: Pa
 
 
 def plan_recording(
-    script: Path, settings: RecordSettings, grid: Grid | None = None
+    script: Path, settings: HelionSettings, grid: Grid | None = None
 ) -> RecordingPlan:
     """Bind the kernel, without storage, and take or propose the grid, unless it is given.
 
@@ -243,14 +183,14 @@ def measure(
     compiling: Sequence[Stage],
     timing: Sequence[Stage],
     output: Path,
-    settings: RecordSettings,
+    settings: HelionSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
     template: Template | None = None,
 ) -> RecordOutcome:
     """Put the plan's points through both stages on this machine; see :func:`measure_by`."""
     return measure_by(
         plan,
-        lambda logs: Pipeline(compiling, timing, logs, _limits(settings), template),
+        lambda logs: Pipeline(compiling, timing, logs, limits_of(settings), template),
         (len(compiling), len(timing)),
         output,
         settings,
@@ -263,7 +203,7 @@ def measure_by(
     engine: Callable[[Path], AbstractContextManager[Pipeline | ClusterPipeline]],
     processes: tuple[int, int],
     output: Path,
-    settings: RecordSettings,
+    settings: HelionSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
 ) -> RecordOutcome:
     """Put the plan's points through what ``engine`` makes, given a folder for its logs.
@@ -276,26 +216,28 @@ def measure_by(
         RecordingError: see :class:`Pipeline` and :func:`open_journal`.
     """
     start = monotonic()
-    deadline = None if settings.max_seconds is None else start + settings.max_seconds
+    deadline = None if settings.seconds is None else start + settings.seconds
     where = journal_path(output)
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
         journal = stack.enter_context(open_journal(where, _identity(plan, settings, processes[0])))
         pipeline = stack.enter_context(engine(logs))
-        tracker = _Tracker(progress, start, plan.grid.size)
-        tracker.resume(journal.entries)
-        before = tracker.done
+        tracker = Tracker(progress, start, plan.grid.size)
+        tracker.resume(entry["status"] for entry in journal.entries if "point" in entry)
+        before, timed = tracker.done, False
         journal.append({"clocks": _clocks(plan)})
         try:
             for outcome in pipeline.run(_tasks(plan, journal, settings.seed), deadline):
                 journal.append(_entry(outcome))
-                tracker.add(outcome)
+                timed |= outcome.benchmark_s > 0
+                tracker.add(outcome.status)
+                tracker.report()
         except RecordingError:
-            if not (before or tracker.timed):
+            if not (before or timed):
                 where.unlink()  # nothing to go on with, and the mended kernel will be another
             raise
         complete = tracker.done == plan.grid.size
-        if complete or tracker.timed:  # else the timing processes may not have started yet
+        if complete or timed:  # else the timing processes may not have started yet
             journal.append({"facts": common_facts(pipeline.facts()), "clocks": _clocks(plan)})
         recording = None
         if complete or (settings.partial and any("facts" in entry for entry in journal.entries)):
@@ -314,20 +256,9 @@ def measure_by(
     )
 
 
-def _limits(settings: RecordSettings) -> Limits:
+def limits_of(settings: HelionSettings) -> Limits:
+    """Of a configuration."""
     return Limits(compile_s=settings.compile_timeout_s, timing_s=settings.timing_timeout_s)
-
-
-def check_devices(cluster: str, devices: tuple[int, ...] | None) -> None:
-    """Refuse a choice of GPUs on a cluster.
-
-    Raises:
-        RecordingError: there is one.
-    """
-    if cluster and devices is not None:
-        raise RecordingError(
-            f"on a cluster all GPUs of a kind are used, but got devices {devices}: leave them out"
-        )
 
 
 def check_installed() -> None:
@@ -392,7 +323,7 @@ def common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**found[0], **{key: float(np.median([f[key] for f in found])) for key in times}}
 
 
-def _identity(plan: RecordingPlan, settings: RecordSettings, compilers: int) -> dict[str, Any]:
+def _identity(plan: RecordingPlan, settings: HelionSettings, compilers: int) -> dict[str, Any]:
     """What must be the same for a recording to continue."""
     return {
         "journal": 1,
@@ -435,40 +366,3 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         "benchmark_s": round(outcome.benchmark_s, 6),
         **{key: outcome.details[key] for key in (*kept, *texts) if key in outcome.details},
     }
-
-
-class _Tracker:
-    """Counts for progress and for the rate."""
-
-    def __init__(
-        self, progress: Callable[[RecordProgress], None], start: float, total: int
-    ) -> None:
-        self._progress, self._start, self._total = progress, start, total
-        self.done = self.failed = self.measured = self.timed = 0
-        self._first = self._last = 0.0
-
-    @property
-    def measured_s(self) -> float:
-        """Seconds from the first result of this call to its last."""
-        return self._last - self._first
-
-    def resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Count what an earlier call measured."""
-        statuses = [entry["status"] for entry in entries if "point" in entry]
-        self.done = len(statuses)
-        self.failed = sum(status != "ok" for status in statuses)
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a result and report."""
-        self._last = monotonic()
-        self._first = self._first or self._last
-        self.done += 1
-        self.measured += 1
-        self.timed += outcome.benchmark_s > 0
-        self.failed += outcome.status != "ok"
-        left_s = None
-        if self.measured > 1:
-            left_s = (self._total - self.done) * self.measured_s / (self.measured - 1)
-        self._progress(
-            RecordProgress(self.done, self._total, self.failed, self._last - self._start, left_s)
-        )

@@ -26,6 +26,7 @@ from llamea_gpu.engine.template import Template
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
 from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD, measurement
 from llamea_gpu.frameworks.kernel_tuner.unlisted import UnlistedSpace
+from llamea_gpu.recording._base import LEFT_OUT, KernelTunerSettings, RecordProgress
 from llamea_gpu.recording.clouds import (
     CloudOutcome,
     CloudPlan,
@@ -35,15 +36,12 @@ from llamea_gpu.recording.clouds import (
     short_device,
 )
 from llamea_gpu.recording.kernel_tuner.record import (
-    LEFT_OUT,
-    RecordSettings,
     agreed,
     kernel_tuner_version,
     nvidia_facts,
     opened,
     opened_on_cluster,
 )
-from llamea_gpu.recording.progress import RecordProgress
 
 _AHEAD = 2  # configurations on their way, for each process
 
@@ -52,7 +50,7 @@ def record_cloud(
     script: Path,
     output: Path,
     settings: MixtureSettings,
-    how: RecordSettings,
+    how: KernelTunerSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
 ) -> CloudOutcome:
     """Measure a cloud of a kernel's whole space and write ``output`` (native format).
@@ -87,14 +85,14 @@ def record_cloud(
         kernel = load_kernel_script(script, how.sizes)
         plan = plan_cloud(kernel, agreed(pipeline.facts()), settings, how)
         ahead = _AHEAD * how.compilers * len(how.devices)
-        return measure_cloud(plan, pipeline, ahead, output, settings, progress, start)
+        return measure_cloud(plan, pipeline, ahead, output, settings, how, progress, start)
 
 
 def plan_cloud(
     script: KernelScript,
     facts: Mapping[str, Any],
     settings: MixtureSettings,
-    how: RecordSettings,
+    how: KernelTunerSettings,
 ) -> CloudPlan:
     """What is measured; ``facts`` are what the measuring processes say.
 
@@ -111,11 +109,11 @@ def plan_cloud(
             rng,
         )
 
-    space = make_space(np.random.default_rng(settings.seed))
+    space = make_space(np.random.default_rng(how.seed))
     gpu = nvidia_facts(facts, how)
     header = {
         "journal": 1,
-        "name": settings.name or f"{facts['name']}-{short_device(facts['device'])}",
+        "name": how.name or f"{facts['name']}-{short_device(facts['device'])}",
         "kernel": facts["kernel"],
         "kernel_source": facts["kernel_source"],
         "script": script.path.stem,
@@ -158,7 +156,7 @@ def _provenance(
     facts: Mapping[str, Any],
     gpu: Mapping[str, str],
     settings: MixtureSettings,
-    how: RecordSettings,
+    how: KernelTunerSettings,
 ) -> dict[str, str]:
     found = {
         **cloud_provenance(settings),

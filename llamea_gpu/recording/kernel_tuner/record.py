@@ -17,9 +17,9 @@ import hashlib
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -41,15 +41,19 @@ from llamea_gpu.engine.pipeline import Pipeline, Task
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD, ScriptStage, measurement
-from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.recording._base import (
+    HOPELESS,
+    LEFT_OUT,
+    KernelTunerSettings,
+    RecordOutcome,
+    RecordProgress,
+    Tracker,
+)
 from llamea_gpu.recording.sampling import stratified_rows
 from llamea_gpu.searchers.library import require
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
-from llamea_gpu.spaces.space import SearchSpace, Value
-
-# The device itself cannot launch it (too many threads): not a configuration of this space.
-LEFT_OUT = "invalid"
+from llamea_gpu.spaces.space import SearchSpace
 
 
 def kernel_tuner_version() -> str:
@@ -61,10 +65,212 @@ def kernel_tuner_version() -> str:
     return require("kernel_tuner", "kernel-tuner", "recording a Kernel Tuner kernel")
 
 
+def record_kernel(
+    script: Path,
+    output: Path,
+    settings: KernelTunerSettings,
+    progress: Callable[[RecordProgress], None] = lambda _: None,
+) -> RecordOutcome:
+    """Measure what the settings ask for and write ``output`` (native format).
+
+    The journal lies beside the output, named like it with ``.journal`` at the end. It is removed
+    once the recording is written. Killed at any moment, the same call continues from it.
+
+    Raises:
+        RecordingError: the script does not load, no device answers, the first 100 configurations
+            (of a smaller space, all) fail, twenty in a row crash, or the journal is of another
+            kernel, space, device or setting.
+        SearcherError: Kernel Tuner is not installed.
+    """
+    start = monotonic()
+    kernel_tuner_version()
+    where = journal_path(output)
+    with ExitStack() as stack:
+        pipeline: Pipeline | ClusterPipeline
+        if settings.cluster:
+            pipeline, settings = stack.enter_context(opened_on_cluster(script, settings))
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
+            folder = Path(stack.enter_context(temporary))
+            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+            pipeline = stack.enter_context(opened(script, settings, folder, template))
+        facts = agreed(pipeline.facts())
+        space, rows = _chosen(facts, settings)
+        identity = _identity(facts, space, rows, settings)
+        journal = stack.enter_context(open_journal(where, identity))
+        journal.append({"clocks": nvidia_facts(facts, settings)})
+        left = _left(space, rows, journal, settings.seed)
+        tracker = Tracker(progress, start, total=len(rows))
+        tracker.resume(e["status"] for e in journal.entries if "configuration" in e)
+        deadline = None if settings.seconds is None else start + settings.seconds
+        tasks = [Task(point, configuration) for point, configuration in enumerate(left)]
+        for outcome in pipeline.run(tasks, deadline):
+            result = {"configuration": left[outcome.point], **measurement(outcome)}
+            journal.append(result)
+            tracker.add(result["status"])
+            tracker.report()
+            try:
+                tracker.require_hope(min(HOPELESS, len(rows)), result["status"], result["message"])
+            except RecordingError:
+                where.unlink()  # or the next call would go on from these failures
+                raise
+        journal.append({"clocks": nvidia_facts(facts, settings)})
+        recording = None
+        if tracker.done == len(rows):
+            sample = None if len(rows) == space.size else (space.size, settings.seed)
+            recording = assemble(facts, journal.entries, settings, sample)
+            export_recording(recording, output, "native")
+            where.unlink()
+    return RecordOutcome(
+        recording,
+        where,
+        tracker.done,
+        len(rows),
+        tracker.measured,
+        tracker.measured_s,
+        monotonic() - start,
+    )
+
+
+def opened(
+    script: Path,
+    settings: KernelTunerSettings,
+    folder: Path,
+    template: Template,
+    *,
+    listed: bool = True,
+) -> Pipeline:
+    """Processes that measure on all devices; ``listed`` as of `ScriptStage`."""
+    stages = _stages(script.absolute(), settings, settings.devices, folder, listed=listed)
+    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
+
+
+@contextmanager
+def opened_on_cluster(
+    script: Path, settings: KernelTunerSettings, *, listed: bool = True
+) -> Iterator[tuple[ClusterPipeline, KernelTunerSettings]]:
+    """As :func:`opened`, on all GPUs of the cluster; with settings whose devices are these."""
+    with connected(settings.cluster):
+        gpus = find_gpus(settings.gpu)
+        settings = replace(settings, devices=tuple(range(gpus.count)))
+        spec = _spec(script, settings, listed=listed)
+        with ClusterPipeline(spec, gpus, settings.compilers) as pipeline:
+            yield pipeline, settings
+
+
+def _spec(script: Path, settings: KernelTunerSettings, *, listed: bool) -> EngineSpec:
+    """The engine of one GPU of a cluster."""
+    return EngineSpec(
+        partial(_on_node, Script.of(script), settings, listed),
+        Limits(timing_s=settings.timeout_s),
+        PRELOAD,
+        versions={"kernel_tuner": kernel_tuner_version()},
+    )
+
+
+def _on_node(script: Script, settings: KernelTunerSettings, listed: bool, folder: Path) -> Stages:
+    return _stages(script.here(), settings, (DEVICE,), folder, listed=listed), ()
+
+
+def _stages(
+    script: Path,
+    settings: KernelTunerSettings,
+    devices: Sequence[int],
+    folder: Path,
+    *,
+    listed: bool,
+) -> list[ScriptStage]:
+    return [
+        ScriptStage(
+            script=script,
+            lock=device_lock(device),
+            scratch=folder / f"{device}-{i}",
+            device=device,
+            backend=settings.backend,
+            iterations=settings.iterations,
+            sizes=settings.sizes,
+            listed=listed,
+        )
+        for device in devices
+        for i in range(settings.compilers)
+    ]
+
+
+def agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What all processes say about space, kernel and device."""
+    for key in ("device", "names", "values", "configurations"):
+        if any(other[key] != facts[0][key] for other in facts):
+            raise RecordingError(
+                f"devices that share a recording must be of one kind, but they differ in "
+                f"{key}: name devices that are alike"
+            )
+    return facts[0]
+
+
+def _chosen(
+    facts: Mapping[str, Any], settings: KernelTunerSettings
+) -> tuple[SearchSpace, npt.NDArray[np.int64]]:
+    """The whole space, and the rows of it to measure."""
+    space = SearchSpace(facts["names"], facts["values"], facts["configurations"])
+    if settings.sample is None:
+        return space, np.arange(space.size)
+    return space, stratified_rows(space, settings.sample, np.random.default_rng(settings.seed))
+
+
+def _identity(
+    facts: Mapping[str, Any],
+    space: SearchSpace,
+    rows: npt.NDArray[np.int64],
+    settings: KernelTunerSettings,
+) -> dict[str, Any]:
+    """What must be the same for a recording to continue."""
+    chosen = hashlib.sha256(space.configurations[rows].tobytes()).hexdigest()
+    return {
+        "journal": 1,
+        "space": space.fingerprint,
+        "configurations": chosen,
+        "kernel": facts["kernel"],
+        "kernel_source": hashlib.sha256(facts["kernel_source"].encode()).hexdigest(),
+        "arguments": facts["arguments"],
+        "problem_size": facts["problem_size"],
+        "verified": facts["verified"],
+        "launch": facts["launch"],
+        "device": facts["device"],
+        "driver": nvidia_facts(facts, settings).get("driver", ""),
+        "language": facts["language"],
+        "iterations": settings.iterations,
+        "timeout_s": settings.timeout_s,
+        "compilers": settings.compilers,
+        "kernel_tuner": kernel_tuner_version(),
+    }
+
+
+def nvidia_facts(facts: Mapping[str, Any], settings: KernelTunerSettings) -> dict[str, str]:
+    """nvidia-smi's facts about the first device; empty for what is no NVIDIA GPU, or not here."""
+    if settings.cluster:
+        return {}
+    environment = facts["environment"]
+    if "compute_capability" not in environment:  # compiled for the host
+        return {}
+    return gpu_facts(environment.get("pci_bus_id") or settings.devices[0])
+
+
+def _left(
+    space: SearchSpace,
+    rows: npt.NDArray[np.int64],
+    journal: Journal,
+    seed: int,
+) -> list[tuple[int, ...]]:
+    """Configurations still to be measured, in the recording's random order."""
+    done = {tuple(e["configuration"]) for e in journal.entries if "configuration" in e}
+    ordered = np.random.default_rng(seed).permutation(rows)
+    return [c for c in (space.configuration(int(row)) for row in ordered) if c not in done]
+
+
 def assemble(
     facts: Mapping[str, Any],
     entries: Sequence[Mapping[str, Any]],
-    settings: RecordSettings,
+    settings: KernelTunerSettings,
     sample: tuple[int, int] | None,
 ) -> Recording:
     """Build the recording of a complete journal.
@@ -109,7 +315,7 @@ def assemble(
 def _provenance(
     facts: Mapping[str, Any],
     entries: Sequence[Mapping[str, Any]],
-    settings: RecordSettings,
+    settings: KernelTunerSettings,
     sample: tuple[int, int] | None,
 ) -> dict[str, str]:
     measured = [e for e in entries if "configuration" in e]
@@ -160,313 +366,3 @@ def _spread(measured: Sequence[Mapping[str, Any]]) -> str:
         f"standard deviation of one reading relative to the mean: median {half:.2%}, "
         f"95th percentile {most:.2%}"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """How to record.
-
-    Attributes:
-        devices: device numbers, all of one kind; configurations are shared among them.
-        compilers: processes for each device. They compile side by side; what uses the device
-            (checking and timing) they do one after another.
-        backend: overrides the script's ``lang`` (CUPY, NVCUDA, CUDA, HIP, C, ...).
-        iterations: timed runs of each configuration; the time is their mean.
-        timeout_s: a configuration that takes longer is stopped and recorded as ``timeout``.
-        sample: number of configurations; None means all valid ones.
-        seed: of the sample and of the order of measuring.
-        max_seconds: end in order after this time; the same call continues later.
-        sizes: of the problem: arguments of the script's function; the rest keep their defaults.
-        name: the recording's name; None means the script's.
-        command: what a person types to do this again; kept in the recording.
-        cluster: record on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind ``gpu``
-            where it has several. ``devices`` is then only how many they are.
-    """
-
-    devices: tuple[int, ...] = (0,)
-    compilers: int = 1
-    backend: str | None = None
-    iterations: int = 7
-    timeout_s: float = 60.0
-    sample: int | None = None
-    seed: int = 0
-    max_seconds: float | None = None
-    sizes: Mapping[str, Value] = field(default_factory=dict)
-    name: str | None = None
-    command: str = ""
-    cluster: str = ""
-    gpu: str = ""
-
-    def __post_init__(self) -> None:
-        limits = {
-            "compilers": self.compilers,
-            "iterations": self.iterations,
-            "timeout_s": self.timeout_s,
-            "sample": 1 if self.sample is None else self.sample,
-            "max_seconds": 1 if self.max_seconds is None else self.max_seconds,
-            "number of devices": len(self.devices),
-        }
-        wrong = {name: value for name, value in limits.items() if not value > 0}
-        if wrong or len(set(self.devices)) != len(self.devices):
-            raise RecordingError(
-                f"counts and limits must be > 0 and devices distinct, but got "
-                f"{wrong or self.devices}"
-            )
-
-
-_HOPELESS = 100  # failures without one success: a compiler, a reference or a device is wrong
-
-
-@dataclass(frozen=True, slots=True)
-class RecordOutcome:
-    """How a call of :func:`record_kernel` ended.
-
-    ``recording`` is None when the time was up first; then ``journal`` holds what there is.
-    """
-
-    recording: Recording | None
-    journal: Path
-    done: int
-    total: int
-
-
-def record_kernel(
-    script: Path,
-    output: Path,
-    settings: RecordSettings,
-    progress: Callable[[RecordProgress], None] = lambda _: None,
-) -> RecordOutcome:
-    """Measure what the settings ask for and write ``output`` (native format).
-
-    The journal lies beside the output, named like it with ``.journal`` at the end. It is removed
-    once the recording is written. Killed at any moment, the same call continues from it.
-
-    Raises:
-        RecordingError: the script does not load, no device answers, the first 100 configurations
-            (of a smaller space, all) fail, twenty in a row crash, or the journal is of another
-            kernel, space, device or setting.
-        SearcherError: Kernel Tuner is not installed.
-    """
-    start = monotonic()
-    kernel_tuner_version()
-    where = journal_path(output)
-    with ExitStack() as stack:
-        pipeline: Pipeline | ClusterPipeline
-        if settings.cluster:
-            pipeline, settings = stack.enter_context(opened_on_cluster(script, settings))
-        else:
-            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
-            folder = Path(stack.enter_context(temporary))
-            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-            pipeline = stack.enter_context(opened(script, settings, folder, template))
-        facts = agreed(pipeline.facts())
-        space, rows = _chosen(facts, settings)
-        identity = _identity(facts, space, rows, settings)
-        journal = stack.enter_context(open_journal(where, identity))
-        journal.append({"clocks": nvidia_facts(facts, settings)})
-        left = _left(space, rows, journal, settings.seed)
-        tracker = _Tracker(progress, start, total=len(rows))
-        tracker.resume(journal.entries)
-        deadline = None if settings.max_seconds is None else start + settings.max_seconds
-        tasks = [Task(point, configuration) for point, configuration in enumerate(left)]
-        for outcome in pipeline.run(tasks, deadline):
-            result = {"configuration": left[outcome.point], **measurement(outcome)}
-            journal.append(result)
-            tracker.add(result)
-            if tracker.hopeless:
-                where.unlink()  # or the next call would go on from these failures
-                raise RecordingError(
-                    f"a kernel must work for some configurations, but all {tracker.failed} so far "
-                    f"failed, the last with {result['status']}: {result['message']}"
-                )
-        journal.append({"clocks": nvidia_facts(facts, settings)})
-        measured = _measured(journal)
-        recording = None
-        if len(measured) == len(rows):
-            sample = None if len(rows) == space.size else (space.size, settings.seed)
-            recording = assemble(facts, journal.entries, settings, sample)
-            export_recording(recording, output, "native")
-            where.unlink()
-    return RecordOutcome(recording, where, len(measured), len(rows))
-
-
-def opened(
-    script: Path,
-    settings: RecordSettings,
-    folder: Path,
-    template: Template,
-    *,
-    listed: bool = True,
-) -> Pipeline:
-    """Processes that measure on all devices; ``listed`` as of `ScriptStage`."""
-    stages = _stages(script.absolute(), settings, settings.devices, folder, listed=listed)
-    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
-
-
-@contextmanager
-def opened_on_cluster(
-    script: Path, settings: RecordSettings, *, listed: bool = True
-) -> Iterator[tuple[ClusterPipeline, RecordSettings]]:
-    """As :func:`opened`, on all GPUs of the cluster; with settings whose devices are these."""
-    with connected(settings.cluster):
-        gpus = find_gpus(settings.gpu)
-        settings = replace(settings, devices=tuple(range(gpus.count)))
-        spec = _spec(script, settings, listed=listed)
-        with ClusterPipeline(spec, gpus, settings.compilers) as pipeline:
-            yield pipeline, settings
-
-
-def _spec(script: Path, settings: RecordSettings, *, listed: bool) -> EngineSpec:
-    """The engine of one GPU of a cluster."""
-    return EngineSpec(
-        partial(_on_node, Script.of(script), settings, listed),
-        Limits(timing_s=settings.timeout_s),
-        PRELOAD,
-        versions={"kernel_tuner": kernel_tuner_version()},
-    )
-
-
-def _on_node(script: Script, settings: RecordSettings, listed: bool, folder: Path) -> Stages:
-    return _stages(script.here(), settings, (DEVICE,), folder, listed=listed), ()
-
-
-def _stages(
-    script: Path, settings: RecordSettings, devices: Sequence[int], folder: Path, *, listed: bool
-) -> list[ScriptStage]:
-    return [
-        ScriptStage(
-            script=script,
-            lock=device_lock(device),
-            scratch=folder / f"{device}-{i}",
-            device=device,
-            backend=settings.backend,
-            iterations=settings.iterations,
-            sizes=settings.sizes,
-            listed=listed,
-        )
-        for device in devices
-        for i in range(settings.compilers)
-    ]
-
-
-def agreed(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What all processes say about space, kernel and device."""
-    for key in ("device", "names", "values", "configurations"):
-        if any(other[key] != facts[0][key] for other in facts):
-            raise RecordingError(
-                f"devices that share a recording must be of one kind, but they differ in "
-                f"{key}: name devices that are alike"
-            )
-    return facts[0]
-
-
-def _chosen(
-    facts: Mapping[str, Any], settings: RecordSettings
-) -> tuple[SearchSpace, npt.NDArray[np.int64]]:
-    """The whole space, and the rows of it to measure."""
-    space = SearchSpace(facts["names"], facts["values"], facts["configurations"])
-    if settings.sample is None:
-        return space, np.arange(space.size)
-    return space, stratified_rows(space, settings.sample, np.random.default_rng(settings.seed))
-
-
-def _identity(
-    facts: Mapping[str, Any],
-    space: SearchSpace,
-    rows: npt.NDArray[np.int64],
-    settings: RecordSettings,
-) -> dict[str, Any]:
-    """What must be the same for a recording to continue."""
-    chosen = hashlib.sha256(space.configurations[rows].tobytes()).hexdigest()
-    return {
-        "journal": 1,
-        "space": space.fingerprint,
-        "configurations": chosen,
-        "kernel": facts["kernel"],
-        "kernel_source": hashlib.sha256(facts["kernel_source"].encode()).hexdigest(),
-        "arguments": facts["arguments"],
-        "problem_size": facts["problem_size"],
-        "verified": facts["verified"],
-        "launch": facts["launch"],
-        "device": facts["device"],
-        "driver": nvidia_facts(facts, settings).get("driver", ""),
-        "language": facts["language"],
-        "iterations": settings.iterations,
-        "timeout_s": settings.timeout_s,
-        "compilers": settings.compilers,
-        "kernel_tuner": kernel_tuner_version(),
-    }
-
-
-def nvidia_facts(facts: Mapping[str, Any], settings: RecordSettings) -> dict[str, str]:
-    """nvidia-smi's facts about the first device; empty for what is no NVIDIA GPU, or not here."""
-    if settings.cluster:
-        return {}
-    environment = facts["environment"]
-    if "compute_capability" not in environment:  # compiled for the host
-        return {}
-    return gpu_facts(environment.get("pci_bus_id") or settings.devices[0])
-
-
-def _measured(journal: Journal) -> set[tuple[int, ...]]:
-    return {tuple(e["configuration"]) for e in journal.entries if "configuration" in e}
-
-
-def _left(
-    space: SearchSpace,
-    rows: npt.NDArray[np.int64],
-    journal: Journal,
-    seed: int,
-) -> list[tuple[int, ...]]:
-    """Configurations still to be measured, in the recording's random order."""
-    done = _measured(journal)
-    ordered = np.random.default_rng(seed).permutation(rows)
-    return [c for c in (space.configuration(int(row)) for row in ordered) if c not in done]
-
-
-class _Tracker:
-    """Progress of this call, with an estimate of the time left from its own pace."""
-
-    def __init__(
-        self, progress: Callable[[RecordProgress], None], start: float, total: int
-    ) -> None:
-        self._progress = progress
-        self._start = start
-        self._pace_from = monotonic()
-        self._total = total
-        self._done = self._fresh = self._ok = self.failed = 0
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether so many have failed, and none worked, that the fault is not theirs."""
-        return self._ok == 0 and self.failed >= min(_HOPELESS, self._total)
-
-    def resume(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Count what earlier calls measured."""
-        for entry in entries:
-            self._count(entry)
-        self._report()
-
-    def add(self, result: Mapping[str, Any]) -> None:
-        """Count one more result of this call."""
-        self._fresh += 1
-        self._count(result)
-        self._report()
-
-    def _count(self, entry: Mapping[str, Any]) -> None:
-        if "configuration" in entry:
-            self._done += 1
-            self._ok += entry["status"] == "ok"
-            self.failed += entry["status"] not in ("ok", LEFT_OUT)
-
-    def _report(self) -> None:
-        now, left = monotonic(), self._total - self._done
-        self._progress(
-            RecordProgress(
-                done=self._done,
-                total=self._total,
-                failed=self.failed,
-                elapsed_s=now - self._start,
-                left_s=(now - self._pace_from) / self._fresh * left if self._fresh else None,
-            )
-        )

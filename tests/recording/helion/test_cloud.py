@@ -24,23 +24,23 @@ from llamea_gpu.errors import RecordingError, SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.stages import CompileStage
 from llamea_gpu.frameworks.helion.static import pretend_gpu
-from llamea_gpu.recording.clouds import CloudOutcome, CloudPlan, measure_cloud
+from llamea_gpu.recording._base import HelionSettings, RecordProgress
+from llamea_gpu.recording.clouds import CloudOutcome, CloudPlan, MixtureSettings, measure_cloud
 from llamea_gpu.recording.helion import cloud
 from llamea_gpu.recording.helion.cloud import (
-    CloudSettings,
     measured,
     opened,
     plan_cloud,
     record_cloud,
 )
 from llamea_gpu.recording.helion.record import common_facts
-from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_cloud
 from llamea_gpu.spaces.formats.cloud_lines import Points
 
 SEARCHERS = ("steady_state_genetic_algorithm", "growing_foresight")
-SETTINGS = CloudSettings(60, searchers=SEARCHERS, evaluations=30, command="llamea-gpu spaces x")
+SETTINGS = MixtureSettings(60, searchers=SEARCHERS, evaluations=30)
+HOW = HelionSettings(command="llamea-gpu spaces x")
 
 
 def payload(config: Config) -> dict[str, Any]:
@@ -83,7 +83,8 @@ PLAN = CloudPlan(
 
 def record(
     folder: Path,
-    settings: CloudSettings = SETTINGS,
+    settings: MixtureSettings = SETTINGS,
+    how: HelionSettings = HOW,
     plan: CloudPlan = PLAN,
     seconds: float = 0.0,
     seen: list[RecordProgress] | None = None,
@@ -92,8 +93,8 @@ def record(
     seen = [] if seen is None else seen
     compiling = [FakeStage("compile", folder, seconds)] * 2
     output = folder / "out.cloud.parquet"
-    with opened(compiling, timing or [FakeStage("time", folder, seconds)], settings) as pipeline:
-        return measure_cloud(plan, pipeline, 5, output, settings, seen.append)
+    with opened(compiling, timing or [FakeStage("time", folder, seconds)], how) as pipeline:
+        return measure_cloud(plan, pipeline, 5, output, settings, how, seen.append)
 
 
 def test_a_cloud_holds_what_was_measured_and_where_it_comes_from(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_a_cloud_holds_what_was_measured_and_where_it_comes_from(tmp_path: Path)
 
 
 def test_time_that_is_up_writes_a_cloud_and_the_same_call_continues(tmp_path: Path) -> None:
-    first = record(tmp_path, replace(SETTINGS, seconds=4.0), seconds=0.2)
+    first = record(tmp_path, how=replace(HOW, seconds=4.0), seconds=0.2)
     assert 0 < first.done < 60
     assert first.cloud is not None
     assert len(first.cloud) == first.done
@@ -253,7 +254,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_plan_has_the_whole_space_that_was_measured_on_the_real_gpu() -> None:
     shipped = load_cloud("clouds/helion/matmul-2048x2048-h200")
     with pretend_gpu("H200"):
-        plan = plan_cloud(find_script("matmul"), CloudSettings(1))
+        plan = plan_cloud(find_script("matmul"), MixtureSettings(1), HelionSettings())
         assert plan.header["names"] == shipped.names
         assert plan.header["values"] == shipped.values
         assert plan.header["ordinal"] == shipped.ordinal
@@ -282,9 +283,11 @@ def test_a_kernel_is_recorded_from_its_script_for_a_pretended_gpu(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the GPU's lock is
     monkeypatch.setattr(cloud, "CompileStage", pretended)
     monkeypatch.setattr(cloud, "TimingStage", lambda *_: FakeStage("time", tmp_path))
-    settings = CloudSettings(4, searchers=("random_search",), shape="small", compilers=1)
+    mixture = MixtureSettings(4, searchers=("random_search",))
+    how = HelionSettings(shape="small", compilers=1)
+    output = tmp_path / "out.cloud.parquet"
     with pretend_gpu("H200"):
-        outcome = record_cloud(find_script("row_sum"), tmp_path / "out.cloud.parquet", settings)
+        outcome = record_cloud(find_script("row_sum"), output, mixture, how)
     found = outcome.cloud
     assert found is not None
     assert len(found) == 4

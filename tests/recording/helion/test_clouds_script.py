@@ -15,8 +15,8 @@ from support.clouds import small_cloud
 
 from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.recording.clouds import CloudOutcome
-from llamea_gpu.recording.helion.cloud import CloudSettings
+from llamea_gpu.recording._base import HelionSettings
+from llamea_gpu.recording.clouds import CloudOutcome, MixtureSettings
 from llamea_gpu.spaces.formats import export_cloud, import_cloud
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "record_clouds.py"
@@ -37,12 +37,14 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def recorded(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[str, CloudSettings]]:
+) -> list[tuple[str, MixtureSettings, HelionSettings]]:
     """What was recorded; swiglu fails with a cloud, rope without, softmax is stopped."""
-    calls: list[tuple[str, CloudSettings]] = []
+    calls: list[tuple[str, MixtureSettings, HelionSettings]] = []
 
-    def record_cloud(path: Path, output: Path, settings: CloudSettings, template: Any) -> Any:
-        calls.append((path.stem, settings))
+    def record_cloud(
+        path: Path, output: Path, mixture: MixtureSettings, how: HelionSettings, template: Any
+    ) -> Any:
+        calls.append((path.stem, mixture, how))
         if path.stem == "rope":
             raise RecordingError("no such GPU")
         export_cloud(small_cloud(), output)
@@ -63,18 +65,18 @@ def packed(out: Path) -> set[str]:
 
 def test_every_kernel_goes_into_one_archive(
     script: ModuleType,
-    recorded: list[tuple[str, CloudSettings]],
+    recorded: list[tuple[str, MixtureSettings, HelionSettings]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.main([str(tmp_path), "--deadline", "500", "matmul", "rope", "swiglu", "attention:small"])
-    assert [(name, settings.shape) for name, settings in recorded] == [
+    assert [(name, how.shape) for name, _, how in recorded] == [
         ("matmul", None),
         ("rope", None),
         ("swiglu", None),
         ("attention", "small"),
     ]
-    assert recorded[0][1].seconds == 60.0
+    assert recorded[0][2].seconds == 60.0
     clouds = {"matmul", "swiglu", "attention-small"}
     assert packed(tmp_path) == {f"{name}.cloud.parquet" for name in clouds}
     assert {path.name for path in tmp_path.iterdir()} == {"clouds.tar.gz", "log.txt"}
@@ -90,7 +92,7 @@ def test_every_kernel_goes_into_one_archive(
         assert len(import_cloud(path)[0]) == 7
 
     script.main([str(tmp_path), "--deadline", "500", "matmul", "chunk_scan"])
-    assert [name for name, _ in recorded[4:]] == ["chunk_scan"]
+    assert [name for name, *_ in recorded[4:]] == ["chunk_scan"]
     assert len(packed(tmp_path)) == 4
 
 
@@ -119,7 +121,7 @@ def test_a_kernel_without_time_does_not_begin(
     monkeypatch.setattr(script, "monotonic", lambda: now[0])
     monkeypatch.setattr(script, "record_cloud", slow(script.record_cloud))
     script.main([str(tmp_path), "--deadline", "100", "matmul", "chunk_scan", "attention"])
-    assert [settings.seconds for _, settings in recorded] == [60.0, 30.0]
+    assert [how.seconds for *_, how in recorded] == [60.0, 30.0]
     assert "attention: no time left" in (tmp_path / "log.txt").read_text()
 
 
@@ -131,9 +133,9 @@ def test_a_file_of_points_is_measured_alone(
     wanted = tmp_path / "matmul-proposed.jsonl"
     wanted.write_text("".join(json.dumps(line) + "\n" for line in (header, *rows)))
     script.main([str(tmp_path / "out"), "--deadline", "100", str(wanted), "no.jsonl"])
-    (name, settings), *others = recorded
+    (name, mixture, how), *others = recorded
     assert not others
-    assert (name, settings.shape, settings.measurements) == ("matmul", "small", 2)
-    assert settings.points.rows[1] == ((1,), "control")
+    assert (name, how.shape, mixture.measurements) == ("matmul", "small", 2)
+    assert mixture.points.rows[1] == ((1,), "control")
     assert packed(tmp_path / "out") == {"matmul-proposed.cloud.parquet"}
     assert "no.jsonl" in (tmp_path / "out" / "log.txt").read_text()

@@ -25,16 +25,15 @@ from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion.kernel_script import find_script
 from llamea_gpu.frameworks.helion.static import pretend_gpu
+from llamea_gpu.recording._base import HelionSettings, RecordProgress
 from llamea_gpu.recording.helion.grid import Grid
 from llamea_gpu.recording.helion.record import (
     RecordingPlan,
     RecordOutcome,
-    RecordSettings,
     measure,
     plan_recording,
     record_kernel,
 )
-from llamea_gpu.recording.progress import RecordProgress
 from llamea_gpu.spaces import load_space
 from llamea_gpu.spaces.recording import STATUSES
 
@@ -57,7 +56,7 @@ PLAN = RecordingPlan(
 def record(
     folder: Path,
     plan: RecordingPlan = PLAN,
-    settings: RecordSettings | None = None,
+    settings: HelionSettings | None = None,
     seconds: float = 0.0,
     seen: list[RecordProgress] | None = None,
 ) -> RecordOutcome:
@@ -67,7 +66,7 @@ def record(
         [FakeStage("compile", folder, seconds)] * 2,
         [FakeStage("time", folder, seconds)],
         folder / "out.parquet",
-        settings or RecordSettings(command="llamea-gpu spaces record helion k.py"),
+        settings or HelionSettings(command="llamea-gpu spaces record helion k.py"),
         seen.append,
     )
 
@@ -152,7 +151,7 @@ def test_a_killed_recorder_takes_its_workers_along_and_continues(tmp_path: Path)
 
 
 def test_time_that_is_up_keeps_the_journal_and_a_part_on_request(tmp_path: Path) -> None:
-    settings = RecordSettings(max_seconds=2.5, partial=True)
+    settings = HelionSettings(seconds=2.5, partial=True)
     outcome = record(tmp_path, settings=settings, seconds=0.4)
     assert 0 < outcome.done < 24
     assert outcome.journal.exists()
@@ -160,7 +159,7 @@ def test_time_that_is_up_keeps_the_journal_and_a_part_on_request(tmp_path: Path)
     assert outcome.recording.space.size == outcome.done
     assert not outcome.recording.info.exhaustive
     assert "of 24 grid points" in outcome.recording.info.provenance["sample"]
-    whole = record(tmp_path, settings=replace(settings, max_seconds=None))
+    whole = record(tmp_path, settings=replace(settings, seconds=None))
     assert whole.done == 24
     assert load_space(str(tmp_path / "out.parquet")).info.exhaustive
 
@@ -174,7 +173,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
-    record(tmp_path, settings=RecordSettings(max_seconds=1.5), seconds=0.5)
+    record(tmp_path, settings=HelionSettings(seconds=1.5), seconds=0.5)
     for named, change in CHANGES:
         with pytest.raises(RecordingError, match=f"differs in {named} "):
             record(tmp_path, replace(PLAN, **change))
@@ -187,11 +186,11 @@ def test_gpus_of_two_kinds_and_gpus_that_are_not_there_are_refused(
         monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
         monkeypatch.setattr("torch.cuda.get_device_name", lambda i: ("H200", "H100")[i])
         with pytest.raises(RecordingError, match="one kind, but there are H100, H200"):
-            plan_recording(find_script("row_sum"), RecordSettings())
+            plan_recording(find_script("row_sum"), HelionSettings())
         with pytest.raises(RecordingError, match="numbered 0 to 1"):
-            plan_recording(find_script("row_sum"), RecordSettings(devices=(2,)))
+            plan_recording(find_script("row_sum"), HelionSettings(devices=(2,)))
         with pytest.raises(RecordingError, match="one configuration at a time"):
-            plan_recording(find_script("row_sum"), RecordSettings(devices=(1, 1)))
+            plan_recording(find_script("row_sum"), HelionSettings(devices=(1, 1)))
 
 
 def test_one_recorder_at_a_time_is_at_a_gpu(
@@ -202,7 +201,7 @@ def test_one_recorder_at_a_time_is_at_a_gpu(
     with pretend_gpu("H200"), device_lock(0).open("a") as file:  # Kernel Tuner's recorder has it
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RecordingError, match="another one is at GPU 0"):
-            record_kernel(find_script("row_sum"), tmp_path / "out.parquet", RecordSettings())
+            record_kernel(find_script("row_sum"), tmp_path / "out.parquet", HelionSettings())
     with devices_held([0, 1]), pytest.raises(RecordingError, match="GPU 1"), devices_held([2, 1]):
         pass
     with devices_held([2, 0]):
@@ -214,7 +213,7 @@ def test_a_start_that_fails_leaves_no_journal_to_a_mended_kernel(tmp_path: Path)
     # Late: some configurations have failed to compile by then.
     wrong = FakeStage("time", tmp_path, 0.5, refuses="the default configuration is wrong")
     with pytest.raises(RecordingError, match="is wrong"):
-        measure(PLAN, [FakeStage("compile", tmp_path)], [wrong], output, RecordSettings())
+        measure(PLAN, [FakeStage("compile", tmp_path)], [wrong], output, HelionSettings())
     assert not journal_path(output).exists()
 
 

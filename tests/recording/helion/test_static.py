@@ -27,9 +27,10 @@ from llamea_gpu.frameworks.helion.kernel_script import (
 )
 from llamea_gpu.frameworks.helion.stages import CompileStage
 from llamea_gpu.frameworks.helion.static import StaticReport, pretend_gpu
+from llamea_gpu.recording._base import HelionSettings
 from llamea_gpu.recording.helion import static_filter
 from llamea_gpu.recording.helion.grid import propose_grid, read_grid, slots_of
-from llamea_gpu.recording.helion.record import RecordSettings, plan_recording
+from llamea_gpu.recording.helion.record import plan_recording
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("helion")
@@ -204,20 +205,20 @@ def test_a_plan_describes_kernel_and_grid(tmp_path: Path) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text('[slots]\n"block_sizes[0]" = [1, 2]\nnum_warps = [4, 8]\n')
     with pretend_gpu("H200"):
-        plan = plan_recording(find_script("row_sum"), RecordSettings(grid=grid, shape="small"))
+        plan = plan_recording(find_script("row_sum"), HelionSettings(grid=grid, shape="small"))
         assert plan.grid == read_grid(grid)
         assert plan.name == "row_sum-1024x4096"
         assert plan.arguments == ({"shape": [1024, 4096], "dtype": "torch.float32"},)
         assert "def row_sum" in plan.kernel_source
         json.dumps([plan.default_config, plan.arguments])
-        jagged = plan_recording(find_script("grouped_matmul"), RecordSettings(shape="small"))
+        jagged = plan_recording(find_script("grouped_matmul"), HelionSettings(shape="small"))
         assert jagged.arguments[-1] == {"value": 384}  # rows of the longest group
         grid.write_text('[slots]\n"block_sizes[5]" = [1, 2]\n')
         with pytest.raises(RecordingError, match=r"block_sizes\[5\] is not"):
-            plan_recording(find_script("row_sum"), RecordSettings(grid=grid))
+            plan_recording(find_script("row_sum"), HelionSettings(grid=grid))
         grid.write_text("[slots]\nnum_warp = [4, 8]\n")
         with pytest.raises(RecordingError, match=r"'num_warp' is not; it has .*num_warps"):
-            plan_recording(find_script("row_sum"), RecordSettings(grid=grid))
+            plan_recording(find_script("row_sum"), HelionSettings(grid=grid))
 
 
 def test_describe_shows_slots_and_the_filter_and_says_static(

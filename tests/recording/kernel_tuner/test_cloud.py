@@ -14,15 +14,15 @@ from llamea_gpu.engine.journal import journal_path
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
 from llamea_gpu.frameworks.kernel_tuner.unlisted import MOST_COMBINATIONS, UnlistedSpace
+from llamea_gpu.recording._base import KernelTunerSettings
 from llamea_gpu.recording.clouds import CloudOutcome, MixtureSettings
 from llamea_gpu.recording.kernel_tuner.cloud import record_cloud
-from llamea_gpu.recording.kernel_tuner.record import RecordSettings
 from llamea_gpu.spaces.catalogue import load_cloud
 
 kernel_tuner = pytest.importorskip("kernel_tuner")
 KERNELS = Path(__file__).resolve().parents[3] / "tuning_spaces" / "kernels" / "kernel_tuner"
 SETTINGS = MixtureSettings(25, searchers=("steady_state_genetic_algorithm",), evaluations=30)
-HOW = RecordSettings(compilers=2, iterations=2)
+HOW = KernelTunerSettings(compilers=2, iterations=2)
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.recording.kernel_tuner.record import RecordSettings, record_kernel
-from llamea_gpu.recording.progress import RecordProgress
+from llamea_gpu.recording._base import KernelTunerSettings, RecordProgress
+from llamea_gpu.recording.kernel_tuner.record import record_kernel
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording
 
-SETTINGS = RecordSettings(iterations=3, command="llamea-gpu spaces record kernel-tuner dot.py")
+SETTINGS = KernelTunerSettings(iterations=3, command="llamea-gpu spaces record kernel-tuner dot.py")
 FAULT_STATUS = {0: "ok", 1: "incorrect", 2: "runtime_error"}
 
 
@@ -137,7 +137,7 @@ def interrupted(write_script: Any, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("interrupted")
     script = write_script(folder, unroll=(1, 2), width=(1,), fault=(0,))
     output = folder / "dot.parquet"
-    first = record_kernel(script, output, replace(SETTINGS, max_seconds=1e-3))
+    first = record_kernel(script, output, replace(SETTINGS, seconds=1e-3))
     assert first.recording is None
     assert (first.done, first.total) == (0, 2)
     assert not output.exists()
