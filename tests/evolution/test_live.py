@@ -14,7 +14,7 @@ from support.command_line import COMMAND, llamea
 from support.programs import answer, climber_program
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.cli.live import RunView
+from llamea_gpu.cli.evolve import RunView
 from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.scoring import MEASURED
 
