@@ -61,9 +61,16 @@ def open_journal(
     ``may_differ`` are keys of it that are written and not compared.
 
     Raises:
-        RecordingError: the journal is of something else, is damaged in the middle, or is in use.
+        RecordingError: the journal is of something else, is damaged in the middle, is in use, or
+            cannot be written.
     """
-    with path.open("a+b", buffering=0) as file:
+    try:
+        opened = path.open("a+b", buffering=0)
+    except OSError as error:
+        raise RecordingError(
+            f"a journal must be a file that can be written, but {path}: {error}"
+        ) from error
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -81,6 +88,20 @@ def open_journal(
             yield journal
         finally:
             journal.sync()
+
+
+def is_number(value: Any, least: float, most: float) -> bool:
+    """Whether an entry's value is a number from ``least`` to ``most``."""
+    return type(value) in (int, float) and least <= value <= most
+
+
+def unsound(entry: Mapping[str, Any], path: Path, number: int) -> RecordingError:
+    """The error of a tuning's journal whose line of that number no run would have written."""
+    return RecordingError(
+        f"a journal must hold configurations of its space with status, times and seconds, but "
+        f"line {number} of {path} is {quoted(dict(entry))}: remove the line, or the file to begin "
+        f"anew"
+    )
 
 
 def _append(file: FileIO, entry: Mapping[str, Any]) -> None:

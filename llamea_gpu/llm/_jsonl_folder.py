@@ -1,9 +1,8 @@
 """Follows a folder of JSON-lines files that somebody else is still writing.
 
-A poll reads only what is new: an unchanged file costs one ``stat``. A last line without a line
-break is taken when it is a complete object and left for the next poll when it is not. A file that
-was replaced, cut or rewritten is read again from its start, and what it held before is forgotten.
-Lines that are no objects with a ``custom_id`` are reported once, with file and line.
+An unchanged file costs one ``stat`` a poll; one that has changed is read again. A last line without
+a line break is taken when it is a complete object and left for the next poll when it is not. Lines
+that are no objects with a ``custom_id`` are reported once, with file and line.
 
 Not here: what the records mean.
 """
@@ -13,14 +12,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _MAX_WARNINGS = 100
-_TAIL_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +36,12 @@ class Record(Generic[T]):
         return f"{self.path}, line {self.line}"
 
 
-@dataclass(slots=True)
-class _Followed(Generic[T]):
-    """How far one file has been read."""
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    """One file as it was read: inode, size and time of change, and what it held."""
 
-    identity: tuple[int, int, int] = (0, 0, 0)  # inode, size, time of change at the last read
-    offset: int = 0
-    lines: int = 0
-    tail: bytes = b""  # what stood before offset: a rewritten file has something else there
-    records: list[Record[T]] = field(default_factory=list)
+    identity: tuple[int, int, int]
+    records: tuple[Record[T], ...]
 
 
 class JsonlFolder(Generic[T]):
@@ -58,7 +53,7 @@ class JsonlFolder(Generic[T]):
     def __init__(self, folder: Path, interpret: Callable[[dict[str, Any]], T]) -> None:
         self.folder = folder
         self._interpret = interpret
-        self._files: dict[str, _Followed[T]] = {}
+        self._files: dict[str, _Read[T]] = {}
         self._warnings: dict[str, None] = {}  # an ordered set
 
     @property
@@ -92,44 +87,29 @@ class JsonlFolder(Generic[T]):
             yield from self._files[name].records
 
     def _read_new(self, name: str) -> bool:
-        path = self.folder / name
-        followed = self._files.setdefault(name, _Followed())
+        path, before = self.folder / name, self._files.get(name)
         try:
             status = path.stat()
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if identity == followed.identity:
+            if before is not None and before.identity == identity:
                 return False
-            with path.open("rb") as handle:
-                handle.seek(max(0, followed.offset - len(followed.tail)))
-                if handle.read(len(followed.tail)) != followed.tail:
-                    followed = self._files[name] = _Followed()
-                    handle.seek(0)
-                for raw in handle:
-                    if not self._take(path, followed, raw):
-                        break
+            lines = path.read_bytes().split(b"\n")
         except OSError as error:  # removed meanwhile, or unreadable: say so and look again later
             self.warn(f"{path}: cannot be read: {error.strerror}")
             return False
-        followed.identity = identity
+        self._files[name] = _Read(identity, tuple(self._taken(path, lines)))
         return True
 
-    def _take(self, path: Path, followed: _Followed[T], raw: bytes) -> bool:
-        """Take one line; False when it is still being written."""
-        ended = raw.endswith(b"\n")
-        if raw.strip():
+    def _taken(self, path: Path, lines: list[bytes]) -> Iterator[Record[T]]:
+        """A record for each line but those that are none; the last one may still be written."""
+        for number, raw in enumerate(lines, start=1):
+            if not raw.strip():
+                continue
             parsed = _parse(raw)
             if isinstance(parsed, dict):
-                followed.records.append(
-                    Record(path, followed.lines + 1, parsed["custom_id"], self._interpret(parsed))
-                )
-            elif ended:
-                self.warn(f"{path}, line {followed.lines + 1}: {parsed}; the line is ignored")
-            else:
-                return False
-        followed.offset += len(raw)
-        followed.lines += ended
-        followed.tail = (followed.tail + raw)[-_TAIL_BYTES:]
-        return True
+                yield Record(path, number, parsed["custom_id"], self._interpret(parsed))
+            elif number < len(lines):
+                self.warn(f"{path}, line {number}: {parsed}; the line is ignored")
 
 
 def _is_data(entry: os.DirEntry[str]) -> bool:

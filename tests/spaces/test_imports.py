@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-import llamea_gpu.spaces as spaces
-
 
 @pytest.mark.parametrize("module", ["space", "recording"])
 def test_arrays_need_numpy_and_the_standard_library_only(module):
@@ -25,18 +23,9 @@ def test_arrays_need_numpy_and_the_standard_library_only(module):
 @pytest.mark.parametrize("use", ["list_spaces()", "search_path_from_environment()"])
 def test_listing_reads_no_parquet(use):
     code = (
-        "import sys; from llamea_gpu.spaces import list_spaces, search_path_from_environment\n"
+        "import sys\n"
+        "from llamea_gpu.spaces.catalogue import list_spaces, search_path_from_environment\n"
         f"{use}; print('pyarrow' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
-
-
-def test_every_public_name_is_there():
-    for name in spaces.__all__:
-        assert getattr(spaces, name) is not None
-
-
-def test_other_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="'nothing'"):
-        _ = spaces.nothing

@@ -23,13 +23,11 @@ from typing import Any
 import torch
 import triton
 
-from llamea_gpu.engine.journal import Journal, open_journal
-from llamea_gpu.errors import RecordingError
+from llamea_gpu.engine.journal import Journal, is_number, open_journal, unsound
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.frameworks.helion.static import facts_of_device
 from llamea_gpu.live.helion.facts import kernel_info
 from llamea_gpu.live.helion.runtime import HelionSearch
-from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS, STATUSES
 
 Config = tuple[int, ...]
@@ -67,18 +65,10 @@ class JournalRequest:
         Raises:
             RecordingError: it is of something else, is damaged, in use, or cannot be written.
         """
-        closing = ExitStack()
-        try:
-            header = _header(search, space, compilers, self.shape)
+        header = _header(search, space, compilers, self.shape)
+        with ExitStack() as closing:
             journal = closing.enter_context(open_journal(self.path, header, _MAY_DIFFER))
             return TuningJournal(journal, space, self, closing)
-        except OSError as error:
-            raise RecordingError(
-                f"a journal must be a file that can be written, but {self.path}: {error}"
-            ) from error
-        except BaseException:
-            closing.close()
-            raise
 
 
 class TuningJournal:
@@ -92,16 +82,20 @@ class TuningJournal:
     def __init__(
         self, journal: Journal, space: HelionSpace, request: JournalRequest, closing: ExitStack
     ) -> None:
-        self._journal, self._closing = journal, closing
+        self._journal = journal
         self._how, self._starts = request.how, set(space.starts)
         self.known: dict[Config, Remembered] = {}
         self.used_s = 0.0
         for number, entry in enumerate(journal.entries, start=2):
             if "c" not in entry:
                 continue
-            config, remembered = _read(entry, space, f"line {number} of {request.path}")
+            found = _read(entry, space)
+            if found is None:
+                raise unsound(entry, request.path, number)
+            config, remembered = found
             self.known[config] = remembered
             self.used_s = max(self.used_s, remembered.at_s)
+        self._closing = closing.pop_all()
 
     def append(self, config: Config, at_s: float, measured: Mapping[str, Any]) -> None:
         """Write one configuration.
@@ -152,12 +146,8 @@ def _header(search: HelionSearch, space: HelionSpace, compilers: int, shape: str
     return plain
 
 
-def _read(entry: Mapping[str, Any], space: HelionSpace, where: str) -> tuple[Config, Remembered]:
-    """One line, checked.
-
-    Raises:
-        RecordingError: it is none that :meth:`TuningJournal.append` would write.
-    """
+def _read(entry: Mapping[str, Any], space: HelionSpace) -> tuple[Config, Remembered] | None:
+    """One line, checked; None where it is none that :meth:`TuningJournal.append` would write."""
     given, status = entry["c"], entry.get("status")
     config = space.canonical(given) if isinstance(given, Sequence) else None
     time_ms: Any = entry.get("ms") if status == "ok" else math.inf
@@ -165,16 +155,9 @@ def _read(entry: Mapping[str, Any], space: HelionSpace, where: str) -> tuple[Con
     if (
         config is None
         or status not in STATUSES
-        or not (time_ms == math.inf or _is_number(time_ms, LEAST_TIME_MS, MOST_TIME_MS))
-        or not _is_number(compile_s, 0.0, MOST_S)
-        or not _is_number(at_s, 0.0, MOST_S)
+        or not (time_ms == math.inf or is_number(time_ms, LEAST_TIME_MS, MOST_TIME_MS))
+        or not is_number(compile_s, 0.0, MOST_S)
+        or not is_number(at_s, 0.0, MOST_S)
     ):
-        raise RecordingError(
-            f"a journal must hold configurations of its space with status, times and seconds, but "
-            f"{where} is {quoted(dict(entry))}: remove the line, or the file to begin anew"
-        )
+        return None
     return config, Remembered(status, float(time_ms), float(compile_s), float(at_s))
-
-
-def _is_number(value: Any, least: float, most: float) -> bool:
-    return type(value) in (int, float) and least <= value <= most

@@ -21,12 +21,10 @@ from typing import Any
 
 from kernel_tuner import util
 
-from llamea_gpu.engine.journal import open_journal
-from llamea_gpu.errors import RecordingError
+from llamea_gpu.engine.journal import is_number, open_journal, unsound
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript
 from llamea_gpu.live.kernel_tuner.facts import MESSAGE, ExplainingEvaluate, device_name
 from llamea_gpu.searchers.library import require
-from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS
 
 _ERRORS = {
@@ -62,16 +60,11 @@ class TuningJournal:
         self._index = [
             {(type(v), v): i for i, v in enumerate(values)} for values in self._space.values
         ]
-        try:
-            opened = open_journal(self._path, _header(evaluate, script))
-            self._journal = self._closing.enter_context(opened)
-        except OSError as error:
-            raise RecordingError(
-                f"a journal must be a file that can be written, but {self._path}: {error}"
-            ) from error
+        opened = open_journal(self._path, _header(evaluate, script))
+        self._journal = self._closing.enter_context(opened)
         known = []
         for number, entry in enumerate(self._journal.entries, start=2):
-            row, result, at_s = self._read(entry, f"line {number} of {self._path}")
+            row, result, at_s = self._read(entry, number)
             known.append((row, result))
             self.at_s.append(at_s)
         self._results = len(known)
@@ -104,7 +97,7 @@ class TuningJournal:
             entry["message"] = result[MESSAGE]
         return entry
 
-    def _read(self, entry: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any], float]:
+    def _read(self, entry: Mapping[str, Any], number: int) -> tuple[int, dict[str, Any], float]:
         """One line, checked: a row, its result and when it was known.
 
         Raises:
@@ -117,15 +110,12 @@ class TuningJournal:
         sound = (
             row >= 0
             and (status == "ok" or status in _ERRORS)
-            and all(_is_number(time, LEAST_TIME_MS, MOST_TIME_MS) for time in times_ms)
-            and all(_is_number(each, 0.0, 1e3 * MOST_S) for each in seconds.values())
-            and _is_number(entry.get("at"), 0.0, MOST_S)
+            and all(is_number(time, LEAST_TIME_MS, MOST_TIME_MS) for time in times_ms)
+            and all(is_number(each, 0.0, 1e3 * MOST_S) for each in seconds.values())
+            and is_number(entry.get("at"), 0.0, MOST_S)
         )
         if not sound:
-            raise RecordingError(
-                f"a journal must hold configurations of its space with status, times and seconds, "
-                f"but {where} is {quoted(dict(entry))}: remove the line, or the file to begin anew"
-            )
+            raise unsound(entry, self._path, number)
         result = dict(zip(self._space.names, self._space.native[row], strict=True)) | seconds
         if status == "ok":
             result |= {"time": times_ms[0], "times": times_ms[1:]}
@@ -163,7 +153,3 @@ def _plain(value: Any) -> Any:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _is_number(value: Any, least: float, most: float) -> bool:
-    return type(value) in (int, float) and least <= value <= most

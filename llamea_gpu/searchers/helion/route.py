@@ -1,4 +1,7 @@
-"""What Helion's LLM searches need beside a search space: a route, and a kernel to talk about.
+"""What a Helion search runs within, and what its LLM searches need beside a space.
+
+A worker process runs many searches one after another: what is set while one runs (`environment`,
+`replaced`) is put back when it ends. LLM searches need a route, and a kernel to talk about.
 
 Helion speaks to the model itself and reads address and key from the environment. On a live kernel
 its prompt shows source, argument shapes and GPU; here it shows those of the recording, so that its
@@ -21,7 +24,52 @@ from helion.autotuner.llm import transport, workload
 
 from llamea_gpu.contract import Space, facts_of
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.searchers.helion.scoped import replaced
+
+
+@contextlib.contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within, no ``HELION_...`` but ``variables`` and those of the LLM route."""
+    unwanted = [
+        name
+        for name in os.environ
+        if name.startswith("HELION_") and not name.startswith("HELION_LLM_")
+    ]
+    before = {name: os.environ.get(name) for name in (*unwanted, *variables)}
+    for name in unwanted:
+        del os.environ[name]
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Within, ``owner`` has these in place of its own.
+
+    Raises:
+        SearcherError: it has no such attribute, as in a Helion that is organised otherwise.
+    """
+    before = {}
+    for name in attributes:
+        try:
+            before[name] = getattr(owner, name)
+        except AttributeError:
+            raise SearcherError(
+                f"this Helion has no {owner.__name__}.{name}: install a version from 1.2 to 1.5"
+            ) from None
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
 
 _KEYS = ("HELION_LLM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _SHORTEST_SECRET = 8

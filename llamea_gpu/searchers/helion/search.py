@@ -16,7 +16,7 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,19 +26,20 @@ from helion.autotuner import search_algorithms
 from helion.autotuner.base_search import BaseSearch
 from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
-from helion.autotuner.pattern_search import InitialPopulationStrategy
 
 from llamea_gpu.contract import Configuration, Evaluate, Space, facts_of, measured_in
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.whole import BoundSpace
 from llamea_gpu.searchers.helion import route
-from llamea_gpu.searchers.helion.own import OwnSearch
-from llamea_gpu.searchers.helion.provider import RecordedProvider, timed_again
-from llamea_gpu.searchers.helion.scoped import environment, replaced
+from llamea_gpu.searchers.helion.own import (
+    AnsweringProvider,
+    OwnSearch,
+    beginning,
+    timed_again,
+)
+from llamea_gpu.searchers.helion.route import environment, replaced
 from llamea_gpu.searchers.helion.tunables import Tunables
 from llamea_gpu.searchers.library import Setting
-
-_LEAST_POPULATION = 8  # that differential evolution can recombine
 
 
 class RecordedSearch:
@@ -95,7 +96,9 @@ class RecordedSearch:
             self._on_kernel(whole, evaluate, space, rng)
             return
         tunables = Tunables(space, self._first(space), roles=self._roles)
-        provider = functools.partial(RecordedProvider, evaluate=evaluate, tunables=tunables)
+        provider = functools.partial(
+            AnsweringProvider, evaluate=evaluate, place=tunables.configuration
+        )
         with (
             environment(self._environment),
             _answered_by(provider),
@@ -118,7 +121,8 @@ class RecordedSearch:
             arguments = self._arguments(kernel)
             measured = measured_in(space)
             if measured:
-                arguments |= _beginning(arguments, len(measured))
+                known = beginning(len(measured))
+                arguments |= {key: value for key, value in known.items() if key in arguments}
             search = self._class(kernel, tensors, **arguments)
             if measured and hasattr(search, "set_best_available_seed_configs"):
                 search.set_best_available_seed_configs([*map(tunables.config, measured)])
@@ -165,15 +169,6 @@ class RecordedSearch:
         arguments.update(self._keywords)
         taken = inspect.signature(self._class).parameters
         return {name: value for name, value in arguments.items() if name in taken}
-
-
-def _beginning(arguments: Mapping[str, Any], measured: int) -> dict[str, Any]:
-    """Begin with what is known, as Helion's own second stages do, if that makes a population."""
-    known = {
-        "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
-        "best_available_pad_random": measured < _LEAST_POPULATION,
-    }
-    return {key: value for key, value in known.items() if key in arguments}
 
 
 def _never(*_: object) -> Any:

@@ -34,7 +34,7 @@ from llamea_gpu.recording.helion.record import (
     plan_recording,
     record_kernel,
 )
-from llamea_gpu.spaces import load_space
+from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.recording import STATUSES
 
 GRID = Grid(

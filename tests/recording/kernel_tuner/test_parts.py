@@ -20,7 +20,8 @@ from llamea_gpu.engine.worker import WAITING
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.kernel_tuner.stage import Phases, _gpus, measurement, report
 from llamea_gpu.recording.sampling import stratified_rows
-from llamea_gpu.spaces import SearchSpace, load_space
+from llamea_gpu.spaces.catalogue import load_space
+from llamea_gpu.spaces.space import SearchSpace
 
 IDENTITY = {"journal": 1, "device": "a GPU"}
 
