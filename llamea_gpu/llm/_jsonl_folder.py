@@ -93,7 +93,8 @@ class JsonlFolder(Generic[T]):
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
             if before is not None and before.identity == identity:
                 return False
-            lines = path.read_bytes().split(b"\n")
+            with path.open("rb") as file:
+                lines = file.read().split(b"\n")
         except OSError as error:  # removed meanwhile, or unreadable: say so and look again later
             self.warn(f"{path}: cannot be read: {error.strerror}")
             return False
