@@ -79,7 +79,7 @@ class Readings:
     @classmethod
     def of(cls, cloud: Cloud) -> Readings:
         """The readings of a cloud."""
-        group = _groups(cloud)
+        group = cloud.groups()
         offsets = _run_offsets(cloud)
         own = np.log(cloud.times_ms) - np.nan_to_num(np.array(offsets))[cloud.run]
         spread = np.log(cloud.high_ms / cloud.low_ms)
@@ -105,24 +105,6 @@ class Readings:
             noise=noise,
             run_offsets=offsets,
         )
-
-
-def _groups(cloud: Cloud) -> Ints:
-    """Rows that share a configuration or a code, directly or by way of others, share a number."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    rows = np.arange(len(cloud))
-    _, configuration = np.unique(cloud.configurations, axis=0, return_inverse=True)
-    _, code = np.unique(cloud.source, return_inverse=True)
-    known = cloud.source != ""
-    ends = np.concatenate([configuration.ravel(), configuration.max() + 1 + code.ravel()[known]])
-    starts = np.concatenate([rows, rows[known]])
-    size = int(max(len(rows), ends.max() + 1))
-    links = coo_matrix((np.ones(len(ends)), (starts, size + ends)), shape=(2 * size, 2 * size))
-    _, label = connected_components(links, directed=False)
-    _, group = np.unique(label[: len(rows)], return_inverse=True)
-    return group.astype(np.intp)
 
 
 def _run_offsets(cloud: Cloud) -> tuple[float, ...]:

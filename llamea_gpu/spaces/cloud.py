@@ -131,30 +131,33 @@ class Cloud:
         columns = zip(self.names, self.values, configuration, strict=True)
         return {name: values[i] for name, values, i in columns}
 
+    def groups(self) -> npt.NDArray[np.intp]:
+        """(N,) numbers: rows of equal configurations or codes, also by way of others, share one."""
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        rows = np.arange(len(self))
+        _, configuration = np.unique(self.configurations, axis=0, return_inverse=True)
+        _, code = np.unique(self.source, return_inverse=True)
+        known = self.source != ""
+        first = configuration.max() + 1  # of the numbers of codes
+        ends = np.concatenate([configuration.ravel(), first + code.ravel()[known]])
+        starts = np.concatenate([rows, rows[known]])
+        size = int(max(len(rows), ends.max() + 1))
+        links = coo_matrix((np.ones(len(ends)), (starts, size + ends)), shape=(2 * size, 2 * size))
+        _, label = connected_components(links, directed=False)
+        _, group = np.unique(label[: len(rows)], return_inverse=True)
+        return group.astype(np.intp)
+
     def repeats(self) -> list[npt.NDArray[np.intp]]:
-        """Rows that were timed on the same configuration or on equal code, two or more each.
+        """Rows of a group that were timed, two or more each.
 
         Rows that took over another one's time, without a timing of their own, are left out.
         """
-        _, of_configuration = np.unique(self.configurations, axis=0, return_inverse=True)
-        group = of_configuration.reshape(-1).copy()
-        first: dict[str, int] = {}  # of equal code, the group of its first configuration
-        joined = list(range(int(group.max(initial=-1)) + 1))
-
-        def root(i: int) -> int:
-            while joined[i] != i:
-                joined[i] = joined[joined[i]]
-                i = joined[i]
-            return i
-
         timed = np.flatnonzero(self.ok & (self.benchmark_s > 0))
-        for row in timed:
-            if code := str(self.source[row]):
-                joined[root(int(group[row]))] = root(first.setdefault(code, int(group[row])))
-        rows: dict[int, list[int]] = {}
-        for row in timed:
-            rows.setdefault(root(int(group[row])), []).append(int(row))
-        return [np.array(found, dtype=np.intp) for found in rows.values() if len(found) > 1]
+        group = self.groups()[timed]
+        found = [timed[group == number] for number in dict.fromkeys(group.tolist())]
+        return [rows for rows in found if len(rows) > 1]
 
     # -- checks -----------------------------------------------------------------------------
 
