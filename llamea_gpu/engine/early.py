@@ -5,19 +5,25 @@ takes some ten seconds, forking takes none, but CUDA does not survive a fork. So
 early: when a tuner is attached to a kernel, which is hardly ever later than the first use of the
 GPU. It sleeps until something is tuned, costs next to no memory, and ends with this process. Where
 it is too late for one, imports are waited for.
+
+`inherited` lets forks of this process run a stage that is in its memory and cannot be pickled.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from llamea_gpu.engine.nvidia import cuda_in_use
 from llamea_gpu.engine.template import ForkedTemplate
+from llamea_gpu.engine.worker import Channel, Stage
 
 
 @dataclass(slots=True)
@@ -57,3 +63,29 @@ def _end() -> None:
                 early.template.stop()
             early.folder.cleanup()
     _early.clear()
+
+
+_stages: dict[int, Stage] = {}
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """A stage that stands in for one of the process that this one was forked from."""
+
+    number: int
+
+    def run(self, channel: Channel) -> None:
+        """Run the stage itself; see :class:`llamea_gpu.engine.worker.Stage`."""
+        _stages[self.number].run(channel)
+
+
+@contextmanager
+def inherited(stage: Stage) -> Iterator[Inherited]:
+    """A stand-in for ``stage`` in forks of this process that are made inside the ``with`` block."""
+    number = next(_numbers)
+    _stages[number] = stage
+    try:
+        yield Inherited(number)
+    finally:
+        del _stages[number]

@@ -118,7 +118,7 @@ class Template:
 class ForkedTemplate(Template):
     """A template that is a fork of this process; see the module's docstring.
 
-    A stage need not be picklable for it: see :func:`llamea_gpu.engine.inherited.inherited`.
+    A stage need not be picklable for it: see :func:`llamea_gpu.engine.early.inherited`.
     """
 
     def __init__(self, log: Path) -> None:

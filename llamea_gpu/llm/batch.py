@@ -1,9 +1,10 @@
 """The ``batch`` route: requests and answers are files in a folder.
 
 ``FOLDER/requests/*.jsonl`` holds requests in the input format of OpenAI's Batch API, one file
-each; ``FOLDER/answers/*.jsonl`` is where answers in that API's output format are picked up as they
-appear, in any file and any order. Whoever answers (the Batch API, a cluster job, a person) needs
-nothing of this package: ``cat requests/*.jsonl`` is a batch.
+each: objects with ``custom_id``, ``method``, ``url`` and ``body``. ``FOLDER/answers/*.jsonl`` is
+where answers in that API's output format (``custom_id``, ``response``, ``error``) are picked up as
+they appear, in any file and any order. Whoever answers (the Batch API, a cluster job, a person)
+needs nothing of this package: ``cat requests/*.jsonl`` is a batch.
 
 A request is a whole file before it is waited for, and ``custom_id`` is its ``request_id``: after a
 crash the same request finds its file, is not written again, and takes the answer that may be there
@@ -17,9 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
+import json
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from llamea_gpu.errors import LLMError, SettingsError
 from llamea_gpu.files import write_text
@@ -31,13 +38,7 @@ from llamea_gpu.llm._base import (
     prompt_key,
     require_usable,
 )
-from llamea_gpu.llm._batch_lines import (
-    file_stem,
-    format_answer,
-    format_request,
-    read_answer,
-    read_messages,
-)
+from llamea_gpu.llm._completion import NotACompletionError, parse_completion, request_body
 from llamea_gpu.llm._jsonl_folder import JsonlFolder, Record
 
 
@@ -242,3 +243,74 @@ def _require_answer(record: Record[ChatAnswer | str], request: ChatRequest) -> C
     if usage.estimated:
         usage = replace(usage, prompt_tokens=request.estimated_prompt_tokens())
     return replace(answer, usage=usage, model=answer.model or request.model)
+
+
+_URL = "/v1/chat/completions"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_STEM_CHARS = 80
+_MAX_PROBLEM_CHARS = 300
+
+
+def format_request(request: ChatRequest) -> str:
+    """The request's input line."""
+    # OpenAI accepts only this name of the limit for newer models, and cannot be asked first.
+    body = request_body(request, limit_field="max_completion_tokens")
+    line = {"custom_id": request.request_id, "method": "POST", "url": _URL, "body": body}
+    return json.dumps(line) + "\n"
+
+
+def format_answer(request_id: str, text: str, model: str) -> str:
+    """The output line of an answer that was written by hand."""
+    message = {"role": "assistant", "content": text}
+    body = {
+        "object": "chat.completion",
+        "created": int(datetime.now(timezone.utc).timestamp()),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    response = {"status_code": 200, "request_id": request_id, "body": body}
+    line = {"id": request_id, "custom_id": request_id, "response": response, "error": None}
+    return json.dumps(line) + "\n"
+
+
+def read_messages(line: Mapping[str, Any]) -> tuple[Message, ...] | None:
+    """The prompt of an input line; None when it holds none."""
+    body = line.get("body")
+    entries = body.get("messages") if isinstance(body, Mapping) else None
+    if not isinstance(entries, list):
+        return None
+    messages = []
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("content"), str):
+            return None
+        role = entry.get("role")
+        if role not in ("system", "user", "assistant"):
+            return None
+        messages.append(Message(role, entry["content"]))
+    return tuple(messages)
+
+
+def read_answer(line: Mapping[str, Any]) -> ChatAnswer | str:
+    """The answer of an output line, or what stands in its place, in words.
+
+    A model that is not named is left blank, and a usage that is not reported counts no prompt
+    tokens: only the request knows them.
+    """
+    response = line.get("response")
+    status = response.get("status_code") if isinstance(response, Mapping) else None
+    body = response.get("body") if isinstance(response, Mapping) else None
+    if line.get("error") or status != 200:
+        problem = line.get("error") or body or "neither a response nor an error"
+        return f"status {status}: {str(problem)[:_MAX_PROBLEM_CHARS]}"
+    try:
+        return parse_completion(body, fallback_model="", prompt_tokens=0, elapsed_s=None)
+    except NotACompletionError as error:
+        return str(error)
+
+
+def file_stem(request_id: str) -> str:
+    """A safe file name for any request_id; distinct ids keep distinct names."""
+    stem = _UNSAFE.sub("_", request_id)[:_MAX_STEM_CHARS].lstrip(".")
+    if stem == request_id:
+        return stem
+    return f"{stem}-{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"

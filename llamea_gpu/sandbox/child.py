@@ -17,8 +17,7 @@ from typing import Any
 
 from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.sandbox import protocol
-from llamea_gpu.sandbox.channel import request, rest
-from llamea_gpu.sandbox.evaluate import Evaluate
+from llamea_gpu.sandbox.evaluate import Evaluate, request, rest
 from llamea_gpu.sandbox.hardening import CHANNEL_FD
 from llamea_gpu.sandbox.remote_space import RemoteSpace, RemoteView, WholeEvaluate
 from llamea_gpu.seeding import seed_process

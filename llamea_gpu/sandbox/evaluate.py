@@ -5,6 +5,7 @@ It needs numpy and the standard library, and protects nothing: see `child`.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -12,9 +13,38 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from llamea_gpu.errors import Stalled
+from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.sandbox import protocol
-from llamea_gpu.sandbox.channel import request, rest
+from llamea_gpu.sandbox.hardening import CHANNEL_FD
+
+_MAX_REPLY_BYTES = max(
+    protocol.SPENT.size + 8 * protocol.PART_ROWS,
+    protocol.JOB_SIZE.size + protocol.PART_BYTES,
+    protocol.SPENT_AND_COUNT.size + protocol.PART_BYTES,
+)
+
+
+def request(packet: bytes) -> bytes:
+    """One round trip. The host ends a run by closing the channel, usually with a SIGKILL."""
+    try:
+        os.write(CHANNEL_FD, packet)
+        reply = os.read(CHANNEL_FD, _MAX_REPLY_BYTES)
+    except OSError as error:
+        raise BudgetExhausted from error
+    if not reply:
+        raise BudgetExhausted
+    return reply
+
+
+def rest(first: bytes, size: int) -> bytes:
+    """The whole of an answer of ``size`` bytes that began with ``first``."""
+    parts = [first]
+    missing = size - len(first)
+    while missing > 0:
+        parts.append(request(protocol.KIND.pack(protocol.NEXT)))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
 
 # The host, which ends a run that only revisits, never sees a call without a configuration.
 _MAX_EMPTY_CALLS = 10_000

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.sandbox import protocol
-from llamea_gpu.sandbox.channel import request, rest
-from llamea_gpu.sandbox.evaluate import Evaluate
+from llamea_gpu.sandbox.evaluate import Evaluate, request, rest
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.space import Configuration, Value
 

@@ -26,7 +26,7 @@ from llamea_gpu.programs.defaults import defaults_of
 from llamea_gpu.programs.normalise import program_digest
 from llamea_gpu.programs.reading import idea_of
 from llamea_gpu.programs.syntax import classes_of, method_of, parse
-from llamea_gpu.searchers.kernel_tuner.installed import module_options
+from llamea_gpu.searchers.kernel_tuner import module_options
 from llamea_gpu.searchers.library import Setting, parse_settings, require
 from llamea_gpu.searchers.registry import ProgramSearcher, read_source
 from llamea_gpu.searchers.spec import Spec

@@ -138,7 +138,7 @@ def require_ready(named: str) -> None:
         whole = [Spec.parse(each) for each in named.partition(":")[2].split("+", 1)]
     for part in whole:
         if part.scheme == "llm":
-            from llamea_gpu.searchers.llm.route import require_route
+            from llamea_gpu.searchers.llm.settings import require_route
 
             require_route(part.value("route") or "")
 

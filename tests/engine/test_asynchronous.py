@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.recorder_stages import FakeStage, trail
 
-from llamea_gpu.engine.inherited import inherited
+from llamea_gpu.engine.early import inherited
 from llamea_gpu.engine.limits import CompileLimit, Limits
 from llamea_gpu.engine.pipeline import _SPARES_AFTER, Outcome, Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate

@@ -23,7 +23,8 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox import Sandbox
-from llamea_gpu.searchers.kernel_tuner import installed, names
+from llamea_gpu.searchers import kernel_tuner as installed
+from llamea_gpu.searchers.kernel_tuner import names
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.seeding import seed_process

@@ -24,8 +24,7 @@ from typing import Any
 import torch
 from helion.autotuner.precompile_future import _collect_source_modules
 
-from llamea_gpu.engine.early import early_template
-from llamea_gpu.engine.inherited import inherited
+from llamea_gpu.engine.early import early_template, inherited
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import free_memory
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task

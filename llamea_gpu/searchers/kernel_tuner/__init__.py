@@ -3,8 +3,8 @@
     kernel_tuner:genetic_algorithm
     kernel_tuner:genetic_algorithm?popsize=20&method=uniform
 
-`installed` reads from the installation's text which strategies there are and what their options
-default to; `strategy` runs one in a worker process; `bridge` and `searchspace` are the objects
+Which strategies there are and what their options default to is read from the installation's text;
+`strategy` runs one in a worker process; `bridge` and `searchspace` are the objects
 that Kernel Tuner's code is given, which OptAlg classes in the sandbox (`searchers.optalg`) share.
 
 What it does not do: copy or patch a strategy. Kernel Tuner is imported where one runs, never here.
@@ -12,12 +12,15 @@ What it does not do: copy or patch a strategy. Kernel Tuner is imported where on
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from llamea_gpu.errors import SearcherError, suggestion
-from llamea_gpu.searchers.kernel_tuner.installed import Strategy, strategies
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
 _FACTORY = "llamea_gpu.searchers.kernel_tuner.strategy:build"
@@ -71,3 +74,122 @@ def options(name: str) -> Mapping[str, Setting]:
 
 def _is_complete(strategy: Strategy) -> bool:
     return not strategy.package or importlib.util.find_spec(strategy.package) is not None
+
+
+_TABLE = "_STRATEGY_IMPORTS"
+_OPTIONS = "_options"
+# Strategy module -> the package it needs beside Kernel Tuner's own requirements, and where from.
+_EXTRA_PACKAGES = {
+    "pyatf_strategies": ("pyatf", "pyatf"),
+    "skopt": ("skopt", "scikit-optimize"),
+    "pymoo_minimize": ("pymoo", "pymoo"),
+}
+# Accepted by every strategy but this one, with the type of a count.
+_EVALUATION_LIMIT = {"max_fevals": 0}
+_WITHOUT_LIMIT = "brute_force"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One strategy: its module, the options with their defaults, and the package it also needs.
+
+    ``package`` is imported, ``distribution`` installed; both are empty when it needs none.
+    """
+
+    module: str
+    options: Mapping[str, Setting]
+    package: str = ""
+    distribution: str = ""
+
+
+@cache
+def strategies() -> Mapping[str, Strategy]:
+    """Every strategy of the installed Kernel Tuner, by name.
+
+    Raises:
+        SearcherError: its table of strategies is not where versions 1.5 and newer have it.
+    """
+    folder = _folder()
+    try:
+        table = _assigned(_tree(folder / "interface.py"), _TABLE)
+        if table is None:
+            raise ValueError(f"interface.py has no {_TABLE}")
+        modules: dict[str, str] = ast.literal_eval(table)
+        return {name: _strategy(folder, name, module) for name, module in modules.items()}
+    except (OSError, ValueError, SyntaxError) as error:
+        raise SearcherError(
+            f"Kernel Tuner's strategies must be listed as its versions >= 1.5, < 2 list them, but "
+            f"{folder} does not: {error}. Install kernel_tuner>=1.5,<2"
+        ) from error
+
+
+def _folder() -> Path:
+    spec = importlib.util.find_spec("kernel_tuner")
+    if spec is None or spec.origin is None:
+        raise SearcherError("Kernel Tuner is not installed: pip install 'llamea-gpu[kernel-tuner]'")
+    return Path(spec.origin).parent
+
+
+def _strategy(folder: Path, name: str, module: str) -> Strategy:
+    stem = module.rpartition(".")[2]
+    options = module_options(_tree(folder / "strategies" / f"{stem}.py"))
+    if name != _WITHOUT_LIMIT:
+        options = {**_EVALUATION_LIMIT, **options}
+    package, distribution = _EXTRA_PACKAGES.get(stem, ("", ""))
+    return Strategy(module, options, package, distribution)
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """The expression that the module assigns to ``name``, if it does."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        else:
+            continue
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return node.value
+    return None
+
+
+def module_options(tree: ast.Module) -> dict[str, Setting]:
+    """Options of a strategy module whose default a spec can set: a number, text or truth value.
+
+    None when the module has no table of options.
+    """
+    given = _assigned(tree, _OPTIONS)
+    found = {}
+    for name, entry in _entries(given):
+        if isinstance(entry, ast.Tuple) and len(entry.elts) == 2:
+            default = _value(entry.elts[1])
+            if isinstance(default, bool | int | float | str):
+                found[name] = default
+    return found
+
+
+def _entries(given: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
+    """Keys and values of ``dict(key=value)`` or ``{"key": value}``."""
+    if isinstance(given, ast.Call):
+        for keyword in given.keywords:
+            if keyword.arg is not None:
+                yield keyword.arg, keyword.value
+    elif isinstance(given, ast.Dict):
+        for key, value in zip(given.keys, given.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value
+
+
+def _value(expression: ast.expr) -> object:
+    """A literal, or ``int(literal)``; None for anything else."""
+    match expression:
+        case ast.Call(func=ast.Name(id="int"), args=[ast.Constant(value=float(number))]):
+            return int(number)
+    try:
+        return ast.literal_eval(expression)
+    except ValueError:
+        return None

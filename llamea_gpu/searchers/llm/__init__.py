@@ -4,8 +4,8 @@
     llm:qwen2.5-coder:7b?rounds=2&batch=20&temperature=0.2,1.0
     llm:MODEL-A,MODEL-B?cap_usd=0.5&fallback=none
 
-What a spec may set is in `settings.ProposerSettings`; how models are reached is in the environment
-(`route`), and never in a spec.
+What a spec may set is in `settings.ProposerSettings`; how models are reached is in the environment,
+and never in a spec.
 
 It only reads specs; the proposer and the SDK of a route are imported where it runs.
 """

@@ -45,8 +45,7 @@ from llamea_gpu.searchers.llm.conversation import Conversation, Reply
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout
 from llamea_gpu.searchers.llm.proposals import Proposals, parse_proposals
-from llamea_gpu.searchers.llm.route import prices, record_folder, route_options
-from llamea_gpu.searchers.llm.settings import ProposerSettings
+from llamea_gpu.searchers.llm.settings import ProposerSettings, prices, record_folder, route_options
 from llamea_gpu.searchers.llm.workload import workload_of
 
 _MOST_EMPTY_ROUNDS = 2
