@@ -171,8 +171,8 @@ class Tracker:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds from the start of this call to its last result."""
-        return self._last - self._start
+        """Seconds from the start of this call to its last result, or until now."""
+        return (self._last or monotonic()) - self._start
 
     def resume(self, statuses: Iterable[str]) -> None:
         """Count what earlier calls measured."""

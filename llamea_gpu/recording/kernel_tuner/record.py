@@ -102,6 +102,7 @@ def record_kernel(
         left = _left(space, rows, journal, settings.seed)
         tracker = Tracker(progress, start, total=len(rows))
         tracker.resume(e["status"] for e in journal.entries if "configuration" in e)
+        tracker.report()
         deadline = None if settings.seconds is None else start + settings.seconds
         tasks = [Task(point, configuration) for point, configuration in enumerate(left)]
         for outcome in pipeline.run(tasks, deadline):
