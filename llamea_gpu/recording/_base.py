@@ -162,6 +162,7 @@ class Tracker:
         self._progress, self._start, self._total = progress, start, total
         self.done = self.failed = self.measured = 0
         self.worked = False
+        self._began = monotonic()
         self._first = self._last = 0.0
 
     @property
@@ -189,8 +190,9 @@ class Tracker:
     def report(self) -> None:
         """Tell how far it is."""
         left_s = None
-        if self.measured > 1:
-            left_s = (self._total - self.done) * self.measured_s / (self.measured - 1)
+        if self.measured:
+            between_s = self.measured_s / (self.measured - 1) if self.measured > 1 else 0.0
+            left_s = (self._total - self.done) * (between_s or self._last - self._began)
         self._progress(RecordProgress(self.done, self._total, self.failed, self.elapsed_s, left_s))
 
     def require_hope(self, most: int, status: str, message: object) -> None:
