@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from llamea_gpu.cli import app
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.export.helion import export_source
+from llamea_gpu.frameworks.helion import space
 from llamea_gpu.live.helion.registration import search_class
 from llamea_gpu.programs import read_program
 from llamea_gpu.programs.shipped import generated
@@ -66,9 +67,13 @@ def imported(text: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("spec", VISITING, ids=lambda spec: Path(spec).stem)
-def test_registered_and_exported_visit_the_same(spec: str, softmax: Any, tmp_path: Path) -> None:
+def test_registered_and_exported_visit_the_same(
+    spec: str, softmax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     optimizer = resolve_program(spec)
-    imported(export_source(optimizer), tmp_path)
+    module = imported(export_source(optimizer), tmp_path)
+    for each in (module, space):  # drawing 2,048 takes most of such a short run
+        monkeypatch.setattr(each, "HELION_MOST_POOLED", 200)
     exported = helion.autotuner.search_algorithms[optimizer.program.class_name]
     assert exported.__module__ == "exported"
     seen, best = [], []

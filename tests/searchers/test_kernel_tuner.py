@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.handmade import line_recording
+from support.imports import hidden_from_processes
 from support.kernel_tuner_runs import RESTRICTION, KernelTuner, budgeted, constrained_recording
 
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
@@ -80,8 +81,11 @@ def kernel_tuner(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Kernel
 
 
 @pytest.fixture(scope="module")
-def one_worker() -> Iterator[Runner]:
-    with Runner(Sandbox.open(workers=1, level=0, unsafe=True), workers=1) as runner:
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with (
+        hidden_from_processes("torch", tmp_path_factory.mktemp("hidden")),
+        Runner(Sandbox.open(workers=1, level=0, unsafe=True), workers=1) as runner,
+    ):
         yield runner
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from llamea_gpu.cli import app
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Pipeline, Task
+from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.errors import RecordingError, SpaceError
 from llamea_gpu.frameworks.helion.compiling import compile_file
 from llamea_gpu.frameworks.helion.kernel_script import (
@@ -62,7 +63,7 @@ def test_unknown_and_nested_gpus_are_refused() -> None:
         assert torch.cuda.get_device_name().startswith("NVIDIA H100")
 
 
-def test_every_shipped_kernel_has_a_space_and_code_for_a_b200() -> None:
+def test_every_shipped_kernel_has_a_space_for_a_b200() -> None:
     assert len(shipped_kernels()) >= 15
     with pretend_gpu("B200") as pretended:
         for name, script in shipped_kernels().items():
@@ -72,7 +73,6 @@ def test_every_shipped_kernel_has_a_space_and_code_for_a_b200() -> None:
             default = dict(bound.config_spec.default_config().config)
             grid = propose_grid(slots_of(bound), 2000)
             assert 500 < grid.size <= 2000, name
-            assert f"def {name}(" in bound.to_triton_code(bound.config_spec.default_config())
             grid.config(grid.size - 1, default)
 
 
@@ -142,6 +142,7 @@ def test_what_has_no_report_is_reported_as_not_fitting(
     configs = [{"report": asdict(fitting)}, {"x": 1, "compile": "hang"}, {"compile": "crash"}]
     stage = FakeStage("compile", tmp_path)
     monkeypatch.setattr(static_filter, "StaticStage", lambda *_: stage)
+    monkeypatch.setattr(static_filter, "PRELOAD", ())  # this stage has no use for Helion
     found = static_filter.static_reports(Path("k.py"), "H200", configs, workers=2, timeout_s=3)
     assert found[0] == fitting
     assert [(report.gpu, report.fits) for report in found[1:]] == [("H200", False)] * 2
@@ -173,31 +174,34 @@ def test_what_one_process_compiles_another_finds_and_a_compiler_that_hangs_is_st
     monkeypatch.setattr(
         triton.knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit)
     )
+    configs = [{"block_sizes": [1, 1024], "num_warps": warps} for warps in (2, 4, 3, 1)]
+    stage = CompileStage(script, "small", tmp_path, pretended="H200")
+    timing = FakeStage("time", tmp_path)
+    with (
+        # Of this process, in which Helion is: that a fresh one imports it, others test.
+        ForkedTemplate(tmp_path / "template.log") as template,
+        Pipeline([stage], [timing], tmp_path, Limits(compile_s=8), template) as pipeline,
+    ):
+        found = {o.point: o for o in pipeline.run([Task(*each) for each in enumerate(configs)])}
+    statuses = [found[i].status for i in range(4)]
+    assert statuses == ["ok", "ok", "compile_error", "timeout"]
+    assert "num_warps" in found[2].details["message"]
+    assert found[0].compile_s > 0
+    assert found[0].details["source"] != found[1].details["source"]
+    compiled = Path(found[0].details["path"])
     with pretend_gpu("H200") as pretended:
         case = pretended.load_case(find_script("row_sum"), "small")
-        bound = pretended.bind(case.kernel, case.arguments)
-        default = dict(bound.config_spec.default_config().config)
-        tasks = [Task(i, {**default, "num_warps": warps}) for i, warps in enumerate((2, 4, 3, 1))]
-        stage = CompileStage(script, "small", tmp_path, pretended="H200")
-        timing = FakeStage("time", tmp_path)
-        with Pipeline([stage], [timing], tmp_path, Limits(compile_s=8)) as pipeline:
-            found = {o.point: o for o in pipeline.run(tasks)}
-        statuses = [found[i].status for i in range(4)]
-        assert statuses == ["ok", "ok", "compile_error", "timeout"]
-        assert "num_warps" in found[2].details["message"]
-        assert found[0].compile_s > 0
-        assert found[0].details["source"] != found[1].details["source"]
         for name, expected in (("triton", True), ("elsewhere", False)):
             monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / name))
             hits.clear()
             with pretended.fake_tensors():
-                compile_file(Path(found[0].details["path"]), case.name, case.arguments)
+                compile_file(compiled, case.name, case.arguments)
             assert hits == [expected]
         # So does a launch with tensors that have storage.
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
         hits.clear()
         real = load_case(find_script("row_sum"), "small")
-        compile_file(Path(found[0].details["path"]), real.name, real.arguments)
+        compile_file(compiled, real.name, real.arguments)
         assert hits == [True]
 
 

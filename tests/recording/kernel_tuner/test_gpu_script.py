@@ -29,7 +29,7 @@ def test_it_tunes_and_records_and_says_what_failed(write_script: Any, tmp_path: 
     options += ["--optimizer", "random_search", "--compilers", "1", "--steps", "tune", "record"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(out), *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"},
         capture_output=True,
         text=True,
         timeout=300,
