@@ -18,6 +18,8 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 # Ray's handler of deadly signals would stay in this process, and in what is forked from it.
 os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
+# To look for garbage among all that is being imported takes a sixth of the collection.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
@@ -25,6 +27,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,8 +72,9 @@ def test_registered_and_exported_visit_the_same(
 ) -> None:
     optimizer = resolve_program(spec)
     module = imported(export_source(optimizer), tmp_path)
-    for each in (module, space):  # drawing 2,048 takes most of such a short run
+    for each in (module, space):  # drawing a thousand takes most of such a short run
         monkeypatch.setattr(each, "HELION_MOST_POOLED", 200)
+        monkeypatch.setattr(each, "HELION_MOST_SAMPLED", 200)
     exported = helion.autotuner.search_algorithms[optimizer.program.class_name]
     assert exported.__module__ == "exported"
     seen, best = [], []

@@ -47,7 +47,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    with Runner.open(workers=2) as opened:
+    with Runner.open(workers=1) as opened:
         yield opened
 
 
