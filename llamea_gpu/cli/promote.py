@@ -78,6 +78,7 @@ def _document(report: Report) -> dict[str, object]:
         "name": report.name,
         "passed": report.passed,
         "path": report.path and str(report.path),
+        "measure": report.measure.name,
         "default_p": tuning and tuning.default.p,
         "tuned_p": tuning and tuning.tuned and tuning.tuned.p,
         "settings": tuning and tuning.settings,
@@ -100,6 +101,10 @@ def _print(report: Report, *, dry_run: bool) -> None:
         console.print(
             f"promoted: {cell(str(report.path))}, with its card beside it", soft_wrap=True
         )
+        if report.card is not None and report.card.modelled is not None:
+            spaces = report.card.modelled.spaces
+            models = ", ".join(f"{space.space} (gate: {space.gate})" for space in spaces)
+            console.print(f"modelled, not measured: {cell(models)}", soft_wrap=True)
     elif dry_run:
         console.print("dry run: no validation space was looked at, nothing was written")
     else:
@@ -110,14 +115,15 @@ def _tuning(report: Report) -> str:
     found = report.tuning
     if found is None:
         return "not tuned"
-    text = f"default P {_p(found.default)} on training"
+    name = report.measure.name
+    text = f"default {name} {_p(found.default)} on training"
     if found.tuned is None:
         tried = (
             f"none of {found.arms - 1} other settings was ahead" if found.arms > 1 else "no race"
         )
         return f"{text}; {tried}; {found.runs} runs"
     kept = "taken" if found.is_tuned else "not clear of zero, defaults kept"
-    return f"{text}, tuned P {_p(found.tuned)} ({kept}); {found.runs} runs"
+    return f"{text}, tuned {name} {_p(found.tuned)} ({kept}); {found.runs} runs"
 
 
 def _p(standing: Standing) -> str:

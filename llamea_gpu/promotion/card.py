@@ -93,6 +93,40 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelledSpace:
+    """A validation space whose costs a model said: no measurement.
+
+    ``digest`` is of the measurements behind the model, ``gate`` what its gate said of it (passed,
+    rejected, or not judged), ``reasons`` why it was rejected. ``best_ms`` is the best time
+    measured, ``near_best`` the optimizer's time relative to it at each of the marks.
+    """
+
+    space: str
+    digest: str
+    clock: str
+    gate: str
+    reasons: tuple[str, ...]
+    best_ms: Finite
+    near_best: tuple[Finite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """What scores are in place of P, of training too: modelled, not measured (docs/adr/0005).
+
+    ``scale`` says what 0 and 1 are, ``yardstick`` who is 0, ``marks_s`` after how many of
+    ``budget_s`` simulated seconds `ModelledSpace.near_best` is.
+    """
+
+    score: str
+    scale: str
+    yardstick: str
+    budget_s: Finite
+    marks_s: tuple[Finite, ...]
+    spaces: tuple[ModelledSpace, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """Tuning: the scores of the model's constants, and of the tuned ones if they were raced."""
 
@@ -118,7 +152,8 @@ class Check:
 class Card:
     """All of it. ``hyperparameters`` are the shipped ones, ``written`` those that the model wrote.
 
-    ``command`` makes the validation's numbers again; ``source_sha256`` is of the file's text.
+    ``command`` makes the validation's numbers again; ``source_sha256`` is of the file's text. With
+    ``modelled``, whatever is called ``p`` is the score that it describes.
     """
 
     format_version: Literal[1]
@@ -134,10 +169,12 @@ class Card:
     validation: Validation
     checks: tuple[Check, ...]
     source_sha256: str
+    modelled: Modelled | None = None
 
     def to_json(self) -> str:
-        """The content of the card's file."""
-        return _CARD.dump_json(self, indent=1).decode() + "\n"
+        """The content of the card's file; one on recordings says nothing about models."""
+        left_out = {"modelled"} if self.modelled is None else None
+        return _CARD.dump_json(self, indent=1, exclude=left_out).decode() + "\n"
 
     @classmethod
     def load(cls, path: Path) -> Card:

@@ -12,18 +12,22 @@ import keyword
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llamea_gpu.bench.findings import Comparison
 from llamea_gpu.errors import AnswerError, SearcherError
 from llamea_gpu.export import helion, kernel_tuner
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import admit
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.runner import Runner
+from llamea_gpu.scoring import Measure
 from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.tasks import Task, Trace, run_seed
+from llamea_gpu.tasks import Trace, run_seed
 
 CPU_SHARE = 0.05
 LEVEL = 0.05  # of all looks of a run together
@@ -76,7 +80,7 @@ def clean_runs(traces: Sequence[Trace]) -> Check:
     return Check("runs", measured, "0", False, f"Runs ended as {outcomes}: {last[0]:.200}")
 
 
-def own_cpu(tasks: Sequence[Task], traces: Mapping[str, Sequence[Trace]]) -> Check:
+def own_cpu(tasks: Sequence[AnyTask], traces: Mapping[str, Sequence[Trace]]) -> Check:
     """The optimizer's own CPU seconds, as a share of what it tunes for, on its worst space."""
     shares = {
         task.name: float(np.mean([trace.cpu_s or 0.0 for trace in traces[task.name]]))
@@ -95,7 +99,7 @@ def own_cpu(tasks: Sequence[Task], traces: Mapping[str, Sequence[Trace]]) -> Che
 
 def determinism(
     searcher: ProgramSearcher,
-    tasks: Sequence[Task],
+    tasks: Sequence[AnyTask],
     unsafe: bool,
     workers: Sequence[int] = _WORKERS,
 ) -> Check:
@@ -159,10 +163,10 @@ def level_of(look: int) -> float:
     return LEVEL / (look * (look + 1))
 
 
-def beats(pair: Comparison, level: float) -> Check:
-    """The first of ``pair`` has a higher P, with the interval of ``level`` clear of zero."""
+def beats(pair: Comparison, level: float, measure: Measure) -> Check:
+    """The first of ``pair`` has a higher score, with the interval of ``level`` clear of zero."""
     interval, p_value = pair.interval, pair.p_value
-    difference = f"P {pair.difference:+.3f}"
+    difference = f"{measure.name} {pair.difference:+.3f}"
     difference += f" [{interval.low:+.3f}, {interval.high:+.3f}]" if interval else ""
     passed = pair.difference > 0 and p_value is not None and p_value < level
     certainty = f"p {p_value:.2g}" if p_value is not None else "too few repeats for an interval"
@@ -185,8 +189,16 @@ def _same(first: Trace, second: Trace) -> bool:
     """Equal in all but CPU time."""
     return (
         np.array_equal(first.rows, second.rows)
+        and _equal(first.configurations, second.configurations)
         and np.array_equal(first.elapsed_s, second.elapsed_s)
         and np.array_equal(first.cost_ms, second.cost_ms)
         and (first.outcome, first.asks, first.revisits)
         == (second.outcome, second.asks, second.revisits)
     )
+
+
+def _equal(first: NDArray[Any] | None, second: NDArray[Any] | None) -> bool:
+    """Of configurations on a whole space, whose rows count visits; elsewhere there are none."""
+    if first is None or second is None:
+        return first is second
+    return np.array_equal(first, second)

@@ -15,6 +15,7 @@ from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.plan import Plan, RunKey
 from llamea_gpu.bench.results import load_baseline, shipped_baseline
 from llamea_gpu.errors import SearcherError
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion.card import Check
 from llamea_gpu.runner import BaseRunner
@@ -24,6 +25,13 @@ from llamea_gpu.tasks import Task, Trace
 # Kernel Tuner's and Helion's best on the recordings that ship, and quick enough to run.
 KERNEL_TUNER = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm")
 HELION = ("helion:LFBOTreeSearch",)
+# On whole spaces, which Kernel Tuner's strategies cannot search.
+WHOLE_SPACES = ("helion:LFBOTreeSearch", "helion:PatternSearch")
+
+
+def for_whole_spaces() -> tuple[str, ...]:
+    """Whom a candidate has to beat on modelled whole spaces, by spec."""
+    return (*shipped(), *WHOLE_SPACES)
 
 
 def reusable_runs(folder: Path | None) -> BenchResults | None:
@@ -40,7 +48,8 @@ def reusable_runs(folder: Path | None) -> BenchResults | None:
 class Incumbents:
     """The incumbents by spec; all that ship, Kernel Tuner's and Helion's when none are named.
 
-    Helion's own searchers are for its own recordings unless they are named.
+    Helion's own searchers are for its own recordings unless they are named. On modelled whole
+    spaces they must be named: `for_whole_spaces`.
     """
 
     def __init__(
@@ -62,12 +71,12 @@ class Incumbents:
         """A failed check for each incumbent that cannot be run here."""
         return self._problems
 
-    def names(self, tasks: Sequence[Task]) -> list[str]:
+    def names(self, tasks: Sequence[AnyTask]) -> list[str]:
         """Whom a candidate meets on ``tasks``."""
         return [searcher.name for group, _ in self._groups(tasks) for searcher in group]
 
     def bench(
-        self, candidate: ProgramSearcher, tasks: Sequence[Task], runner: BaseRunner, folder: Path
+        self, candidate: ProgramSearcher, tasks: Sequence[AnyTask], runner: BaseRunner, folder: Path
     ) -> list[BenchResults]:
         """``candidate`` and its incumbents on all ``tasks``, then, if need be, on Helion's alone.
 
@@ -88,9 +97,12 @@ class Incumbents:
         self._keep(benches)
         return benches
 
-    def _groups(self, tasks: Sequence[Task]) -> list[tuple[list[Searcher], list[Task]]]:
+    def _groups(self, tasks: Sequence[AnyTask]) -> list[tuple[list[Searcher], list[AnyTask]]]:
         """Incumbents, and the tasks on which they are met; the first group has all tasks."""
-        helion = [t for t in tasks if t.recording.info.framework.lower().startswith("helion")]
+        recorded = [task for task in tasks if isinstance(task, Task)]
+        helion: list[AnyTask] = [
+            t for t in recorded if t.recording.info.framework.lower().startswith("helion")
+        ]
         everywhere = list(self._everywhere)
         if not helion or not self._for_helion:
             return [(everywhere, list(tasks))]

@@ -24,26 +24,29 @@ from pydantic import Field
 
 from llamea_gpu import __version__
 from llamea_gpu.archive import Archive
-from llamea_gpu.bench.plan import BenchSettings, describe_space
+from llamea_gpu.bench.plan import BenchSettings
 from llamea_gpu.bench.results import BenchResults
-from llamea_gpu.bench.suites import expand, load_patterns
+from llamea_gpu.bench.suites import spaces_of
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import AnswerError, ArchiveError, SettingsError
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
+from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.programs import Program, admit, read_program
 from llamea_gpu.promotion import gate
-from llamea_gpu.promotion.card import Card, Check, Origin, write_promoted
-from llamea_gpu.promotion.incumbents import Incumbents, reusable_runs
-from llamea_gpu.promotion.measurements import training_of, validation_of
+from llamea_gpu.promotion.card import Card, Check, Modelled, Origin, write_promoted
+from llamea_gpu.promotion.incumbents import Incumbents, for_whole_spaces, reusable_runs
+from llamea_gpu.promotion.measurements import modelled_of, training_of, validation_of
 from llamea_gpu.promotion.source import shipped_text, snake_case
 from llamea_gpu.promotion.tuning import Tuning, tune
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import BaseRunner
+from llamea_gpu.runner.yardsticks import with_yardsticks
+from llamea_gpu.scoring import MEASURED, Measure, measure_of
 from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.spaces.catalogue import is_cloud
-from llamea_gpu.tasks import Task, Trace, build_tasks
+from llamea_gpu.spaces.catalogue import cloud_file, is_cloud
+from llamea_gpu.tasks import Trace
 
 VALIDATION_SEED = 1  # of the results that ship, so that they need not be run again
 FOLDER = "promotion"  # in the run folder: what validation showed
@@ -68,9 +71,17 @@ class PromotionSettings:
     into: Path | None = Field(
         None, description="Folder to write to; default: that of the shipped ones."
     )
-    spaces: tuple[str, ...] = Field((), description="Training recordings instead of the run's.")
+    spaces: tuple[str, ...] = Field((), description="Training spaces instead of the run's.")
     validation: tuple[str, ...] = Field(
-        ("validation",), description="Validation recordings: name, pattern, split or file."
+        (),
+        description="Validation spaces: name, pattern, split, suite or file; default: validation, "
+        "or whole-validation for a run on modelled whole spaces.",
+    )
+    budget_s: float | None = Field(
+        None, gt=0, description="Simulated seconds on a whole space; default: as in the run."
+    )
+    unfit: bool = Field(
+        False, description="Validate on models that have not passed their gate, too."
     )
     incumbents: tuple[str, ...] = Field((), description="Whom to beat instead.")
     baseline: Path | None = Field(
@@ -93,7 +104,7 @@ class PromotionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one candidate.
+    """What became of one candidate, by scores that are called ``measure``.
 
     ``tuning`` is None for one that had looked before; ``card`` and ``path`` are, unless it was
     promoted.
@@ -103,6 +114,7 @@ class Report:
     name: str
     tuning: Tuning | None
     checks: tuple[Check, ...]
+    measure: Measure = MEASURED
     card: Card | None = None
     path: Path | None = None
 
@@ -119,7 +131,9 @@ def promote(
 
     Raises:
         ArchiveError: the folder holds no run, or no such candidate.
-        SettingsError: training and validation overlap, or one of them is a modelled whole space.
+        SettingsError: training and validation overlap, or one is on recordings and the other on
+            modelled whole spaces.
+        TaskError: a model has not passed its gate.
         SpaceError: a space is not found.
     """
     with closing(Archive.open(run)) as archive:
@@ -130,6 +144,9 @@ def promote(
         chosen = _chosen(archive, population, settings, validation)
         reports: list[Report] = []
         with open_runner(settings.cluster, settings.workers, unsafe=settings.unsafe) as runner:
+            training, validation = (
+                with_yardsticks(tasks, runner) for tasks in (training, validation)
+            )
             promotion = Promotion(run, archive, recorded, settings, training, validation, runner)
             for candidate in chosen:
                 reports.append(promotion.consider(candidate, progress))
@@ -144,37 +161,48 @@ def _search_path(recorded: EvolutionSettings, settings: PromotionSettings) -> tu
 
 def _tasks(
     recorded: EvolutionSettings, settings: PromotionSettings
-) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+) -> tuple[tuple[AnyTask, ...], tuple[AnyTask, ...]]:
     path = _search_path(recorded, settings)
-    _refuse_modelled((*(settings.spaces or recorded.spaces), *settings.validation), path)
-    training = load_patterns(settings.spaces or recorded.spaces, path)
-    validation = load_patterns(settings.validation, path)
-    return build_tasks(training, recorded.clock), build_tasks(validation, recorded.clock)
-
-
-def _refuse_modelled(specs: Sequence[str], path: Sequence[Path]) -> None:
-    """A card's P is measured; a modelled score is another thing."""
-    clouds = [name for name in expand(specs, path) if is_cloud(name, path)]
-    if clouds:
+    budget_s = _budget_s(recorded, settings)
+    training = load_tasks(
+        spaces_of(settings.spaces or recorded.spaces, path),
+        path,
+        recorded.clock,
+        unfit=recorded.unfit or settings.unfit,
+        budget_s=budget_s,
+    )
+    whole = isinstance(training[0], WholeTask)
+    names = _validation_names(recorded, settings, whole)
+    if any(is_cloud(name, path) != whole for name in names):
+        kinds = ("modelled whole spaces", "recordings")
         raise SettingsError(
-            f"promotion must be on recordings, whose P is measured, but {', '.join(clouds)} are "
-            f"modelled whole spaces: give recordings with --space and --validation, or write the "
-            f"program to a file and compare it with `llamea-gpu bench FILE.py ... --spaces CLOUD`"
+            f"training and validation must be of one kind, since P is measured and the score on "
+            f"whole spaces modelled, but training is on {kinds[not whole]} and validation on "
+            f"{', '.join(names)}: give {kinds[not whole]} with --validation"
         )
+    validation = load_tasks(names, path, recorded.clock, unfit=settings.unfit, budget_s=budget_s)
+    return training, validation
+
+
+def _budget_s(recorded: EvolutionSettings, settings: PromotionSettings) -> float | None:
+    return recorded.budget_s if settings.budget_s is None else settings.budget_s
+
+
+def _validation_names(
+    recorded: EvolutionSettings, settings: PromotionSettings, whole: bool
+) -> tuple[str, ...]:
+    default = "whole-validation" if whole else "validation"
+    return spaces_of(settings.validation or (default,), _search_path(recorded, settings))
 
 
 def _refuse_overlap(
-    population: Population, training: Sequence[Task], validation: Sequence[Task]
+    population: Population, training: Sequence[AnyTask], validation: Sequence[AnyTask]
 ) -> None:
     """Validation is on measurements that neither evolution nor tuning has seen."""
     seen = {name for candidate in population.candidates for name in candidate.space_p()}
     seen |= {task.name for task in training}
-    known = {describe_space(task).fingerprint for task in training}
-    wrong = [
-        task.name
-        for task in validation
-        if task.name in seen or describe_space(task).fingerprint in known
-    ]
+    known = {task.fingerprint for task in training}
+    wrong = [task.name for task in validation if task.name in seen or task.fingerprint in known]
     if wrong:
         raise SettingsError(
             f"validation must be on spaces that the run was not trained on, but it was on "
@@ -186,7 +214,7 @@ def _chosen(
     archive: Archive,
     population: Population,
     settings: PromotionSettings,
-    validation: Sequence[Task],
+    validation: Sequence[AnyTask],
 ) -> list[Candidate]:
     """The candidate that was named, or the best of those that may still look."""
     scored = [c for c in population.written().scored() if c.program is not None]
@@ -208,9 +236,9 @@ def _chosen(
     return fresh[: settings.top]
 
 
-def _looked(archive: Archive, validation: Sequence[Task]) -> set[str]:
+def _looked(archive: Archive, validation: Sequence[AnyTask]) -> set[str]:
     """Digests of the programs that have seen one of the spaces."""
-    spaces = {describe_space(task).fingerprint for task in validation}
+    spaces = {task.fingerprint for task in validation}
     return {look.digest for look in archive.looks() if look.space in spaces}
 
 
@@ -231,8 +259,8 @@ class Promotion:
         archive: Archive,
         recorded: EvolutionSettings,
         settings: PromotionSettings,
-        training: Sequence[Task],
-        validation: Sequence[Task],
+        training: Sequence[AnyTask],
+        validation: Sequence[AnyTask],
         runner: BaseRunner,
     ) -> None:
         self._run = run
@@ -246,9 +274,17 @@ class Promotion:
         self._charge_cpu = (
             recorded.charge_cpu if settings.charge_cpu is None else settings.charge_cpu
         )
-        bench = BenchSettings(VALIDATION_SEED, recorded.clock, self._charge_cpu)
-        baseline = reusable_runs(settings.baseline)
-        self._incumbents = Incumbents(settings.incumbents, bench, settings.repeats, baseline)
+        self._whole = any(isinstance(task, WholeTask) for task in validation)
+        self._measure = measure_of(self._whole)
+        self._budget_s = _budget_s(recorded, settings)
+        bench = BenchSettings(
+            VALIDATION_SEED, recorded.clock, self._charge_cpu, budget_s=self._budget_s
+        )
+        # What ships are runs on recordings.
+        reusable = not self._whole or settings.baseline is not None
+        baseline = reusable_runs(settings.baseline) if reusable else None
+        specs = settings.incumbents or (for_whole_spaces() if self._whole else ())
+        self._incumbents = Incumbents(specs, bench, settings.repeats, baseline)
 
     def consider(self, candidate: Candidate, progress: Progress) -> Report:
         """Tune, check, look, judge, and write."""
@@ -257,7 +293,7 @@ class Promotion:
         name = self._settings.name or snake_case(program.class_name)
         if not self._settings.dry_run and _digest(program) in self._looked():
             checks = [gate.first_look(0), *self._unseen("There is no second look.")]
-            return Report(candidate.slot, name, None, tuple(checks))
+            return Report(candidate.slot, name, None, tuple(checks), self._measure)
         progress(f"{candidate.identifier} {program.class_name}: tuning")
         written = read_program(program.source, program.class_name)
         tuning = tune(
@@ -268,12 +304,13 @@ class Promotion:
             seed=self._recorded.seed,
             cpu_limit_s=self._recorded.cpu_limit_s,
             charge_cpu=self._charge_cpu,
+            budget_s=self._budget_s,
         )
         text = shipped_text(written, tuning.settings)
         searcher = ProgramSearcher(name, read_program(text, program.class_name))
         progress(f"{candidate.identifier}: contract, determinism, export")
         checks = self._before_the_look(searcher, tuning)
-        report = Report(candidate.slot, name, tuning, tuple(checks))
+        report = Report(candidate.slot, name, tuning, tuple(checks), self._measure)
         if self._settings.dry_run:
             return report
         failed = [check.name for check in checks if not check.passed]
@@ -311,7 +348,7 @@ class Promotion:
         progress: Progress,
     ) -> Report:
         assert candidate.program is not None
-        spaces = [describe_space(task).fingerprint for task in self._validation]
+        spaces = [task.fingerprint for task in self._validation]
         self._archive.record_look(candidate.slot, _digest(candidate.program), spaces)
         look = len(self._looked())
         progress(f"{candidate.identifier}: validation on {len(spaces)} spaces, look {look}")
@@ -355,7 +392,7 @@ class Promotion:
 
     def _judged(self, benches: Sequence[BenchResults], name: str, level: float) -> list[Check]:
         return [
-            gate.beats(pair, level)
+            gate.beats(pair, level, self._measure)
             for results in benches
             if results.analysis is not None
             for pair in results.analysis.comparisons_of(name)
@@ -387,7 +424,17 @@ class Promotion:
             validation=validation_of(report.name, benches, look, gate.level_of(look)),
             checks=report.checks,
             source_sha256=hashlib.sha256(searcher.program.source.encode()).hexdigest(),
+            modelled=self._modelled(report.name, benches[0]),
         )
+
+    def _modelled(self, name: str, results: BenchResults) -> Modelled | None:
+        if not self._whole:
+            return None
+        path = _search_path(self._recorded, self._settings)
+        names = _validation_names(self._recorded, self._settings, self._whole)
+        tasks = [task for task in self._validation if isinstance(task, WholeTask)]
+        files = [cloud_file(each, path) for each in names]
+        return modelled_of(name, list(zip(tasks, files, strict=True)), results)
 
     def _origin(self, candidate: Candidate, program: Program) -> Origin:
         calls = [call for call in self._archive.calls() if call.slot == candidate.slot]
@@ -412,12 +459,15 @@ class Promotion:
         clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
         charge = ["--charge-cpu"] if self._charge_cpu else []
+        if self._budget_s is not None:
+            options += ["--budget-s", f"{self._budget_s:g}"]
+        if self._settings.unfit:
+            options.append("--unfit")
         arguments = [name, *dict.fromkeys(rest), *spaces, *options, *clock, *charge]
         words = ["llamea-gpu", "bench", *arguments]
         return shlex.join(words)
 
     def _named_spaces(self) -> list[str]:
         """The validation spaces one by one, as a command names them: a split may grow."""
-        path = _search_path(self._recorded, self._settings)
-        names = expand(self._settings.validation, path)
+        names = _validation_names(self._recorded, self._settings, self._whole)
         return [Path(name).name if Path(name).is_file() else name for name in names]

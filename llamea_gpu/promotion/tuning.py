@@ -19,13 +19,14 @@ import numpy as np
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import Comparison, Standing
+from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import Program
 from llamea_gpu.programs.constants import Settings, distinct_settings, tunable
 from llamea_gpu.runner import BaseRunner
 from llamea_gpu.sandbox import Limits
 from llamea_gpu.scoring import score_space
 from llamea_gpu.searchers.registry import ProgramSearcher
-from llamea_gpu.tasks import Task, Trace, run_seed
+from llamea_gpu.tasks import Trace, run_seed
 
 FINAL_REPEATS = 10  # of winner and defaults on seeds of their own
 DEFAULT, TUNED = "default", "tuned"
@@ -68,13 +69,14 @@ class Tuning:
 
 def tune(
     program: Program,
-    tasks: Sequence[Task],
+    tasks: Sequence[AnyTask],
     runner: BaseRunner,
     *,
     runs: int,
     seed: int,
     cpu_limit_s: float | None = None,
     charge_cpu: bool = False,
+    budget_s: float | None = None,
 ) -> Tuning:
     """Tune ``program`` on ``tasks`` with at most ``runs`` runs (those of the defaults come on top).
 
@@ -82,7 +84,7 @@ def tune(
     seconds count as tuning time.
     """
     defaults = tunable(program)
-    rules = BenchSettings(_stream(seed, "final"), "", charge_cpu, cpu_limit_s)
+    rules = BenchSettings(_stream(seed, "final"), "", charge_cpu, cpu_limit_s, budget_s)
     spent, arms, best = 0, 0, defaults
     if defaults:
         budget = runs - FINAL_REPEATS * len(tasks)
@@ -118,7 +120,7 @@ class _Race:
     def __init__(
         self,
         program: Program,
-        tasks: Sequence[Task],
+        tasks: Sequence[AnyTask],
         runner: BaseRunner,
         seed: int,
         rules: BenchSettings,

@@ -15,6 +15,7 @@ from llamea_gpu.bench import BenchSettings, make_plan, run_bench
 from llamea_gpu.programs import read_program
 from llamea_gpu.promotion import gate
 from llamea_gpu.runner import Runner
+from llamea_gpu.scoring import MEASURED
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.tasks import Task
 
@@ -112,15 +113,15 @@ def test_an_incumbent_is_beaten_only_clear_of_chance(
     assert results.analysis is not None
     (pair,) = results.analysis.comparisons
     assert pair.first == "mine"
-    found = gate.beats(pair, 0.025)
+    found = gate.beats(pair, 0.025, MEASURED)
     assert found.passed
     assert "p < 0.025" in found.threshold
     # The same comparison, seen by the loser, at a stricter level, and with too few repeats.
-    assert not gate.beats(pair.seen_from("other"), 0.025).passed
+    assert not gate.beats(pair.seen_from("other"), 0.025, MEASURED).passed
     assert pair.p_value is not None
-    assert not gate.beats(pair, pair.p_value).passed
+    assert not gate.beats(pair, pair.p_value, MEASURED).passed
     short = replace(pair, interval=None, p_value=None)
-    unknown = gate.beats(short, 0.025)
+    unknown = gate.beats(short, 0.025, MEASURED)
     assert not unknown.passed
     assert "too few repeats" in unknown.measured
 
@@ -138,4 +139,4 @@ def test_random_search_does_not_beat_random_search(tasks: tuple[Task, ...], runn
     plan = make_plan([mine, other], tasks, 8, BenchSettings())
     results = run_bench(plan, [mine, other], tasks, runner)
     assert results.analysis is not None
-    assert not gate.beats(results.analysis.comparisons[0].seen_from("mine"), 0.025).passed
+    assert not gate.beats(results.analysis.comparisons[0].seen_from("mine"), 0.025, MEASURED).passed

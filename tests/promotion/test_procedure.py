@@ -278,13 +278,15 @@ def test_validation_on_a_training_space_is_refused(
         promote(run, replace(settings, **change))
 
 
-@pytest.mark.parametrize("field", ["spaces", "validation"])
-def test_modelled_whole_spaces_are_refused(
-    field: str, run: Path, settings: PromotionSettings
+@pytest.mark.parametrize(
+    ("field", "wanted"), [("spaces", "modelled"), ("validation", "recordings")]
+)
+def test_measured_and_modelled_spaces_do_not_mix(
+    field: str, wanted: str, run: Path, settings: PromotionSettings
 ) -> None:
-    cloud = "clouds/helion/rope-4x32x4096x128-h200"
-    with pytest.raises(SettingsError, match=f"must be on recordings.*{cloud} are modelled.*bench"):
-        promote(run, replace(settings, **{field: (cloud,)}))
+    cloud = ("clouds/helion/grouped_matmul-8192x2048-h200",)
+    with pytest.raises(SettingsError, match=f"must be of one kind.*: give {wanted}"):
+        promote(run, replace(settings, **{field: cloud}))
 
 
 def test_only_a_scored_candidate_can_be_named(run: Path, settings: PromotionSettings) -> None:
