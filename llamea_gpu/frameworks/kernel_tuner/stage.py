@@ -27,6 +27,7 @@ from llamea_gpu.engine.pipeline import Outcome
 from llamea_gpu.engine.worker import WAITING, Channel, Result
 from llamea_gpu.errors import LlameaGpuError, RecordingError
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
+from llamea_gpu.frameworks.kernel_tuner.transfers import quicken
 from llamea_gpu.spaces.space import Value
 
 # What takes long to import, and may be before a fork: the backends' libraries do not touch CUDA
@@ -148,42 +149,59 @@ def measure(
 class Phases:
     """Says which phase a configuration has come to, and keeps how long each took.
 
-    Compilations may go on side by side; what uses the device has it alone. Comparing results with
-    the right ones does not: where they have left the device, the next process has its turn.
+    Compilations may go on side by side; what uses the device has it alone. Where the device is a
+    GPU, a check does so from refreshing the outputs until the results have left: meanwhile the next
+    process has its turn.
     """
 
     def __init__(self, announce: Callable[[str], None], lock: Path) -> None:
         self._announce = announce
         self._lock = lock
         self._held: IO[str] | None = None
+        self._waited_s = 0.0
         self.seconds: dict[str, float] = {}
         self.current = ""
 
     def watch(self, device: Any) -> None:
         """Time the methods of a ``DeviceInterface``, which loses the time of what raises."""
-        for phase, method in _PHASES:
-            setattr(device, method, self._timed(phase, getattr(device, method)))
-        if "time" in device.dev.units:  # by events of a GPU: the host is free to compare
+        alone = {"check", "benchmark"}
+        if "time" in device.dev.units:  # by events of a GPU: the host is free to copy and compare
+            alone = {"benchmark"}
+            quicken(device)
+            device.dev.refresh_memory = self._acquiring(device.dev.refresh_memory)
             device.retrieve_results_to_host = self._releasing(device.retrieve_results_to_host)
+        for phase, method in _PHASES:
+            timed = self._timed(phase, getattr(device, method), alone=phase in alone)
+            setattr(device, method, timed)
 
     def reset(self) -> None:
         """Begin with another configuration."""
         self.seconds, self.current = {}, ""
 
-    def _timed(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, phase: str, call: Callable[..., Any], *, alone: bool) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if phase != "compile":
+            if alone:
                 self._acquire()
             self.current = phase
             self._announce(phase)
-            start = perf_counter()
+            self._waited_s, start = 0.0, perf_counter()
             try:
                 return call(*args, **kwargs)
             finally:
-                self.seconds[phase] = perf_counter() - start
+                self.seconds[phase] = perf_counter() - start - self._waited_s
                 self._release()
 
         return timed
+
+    def _acquiring(self, refresh: Callable[..., Any]) -> Callable[..., Any]:
+        def refreshed(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter()
+            self._acquire()
+            self._announce(self.current)
+            self._waited_s += perf_counter() - start
+            return refresh(*args, **kwargs)
+
+        return refreshed
 
     def _releasing(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
         def fetched(*args: Any, **kwargs: Any) -> Any:

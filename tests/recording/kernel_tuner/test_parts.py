@@ -6,6 +6,7 @@ import fcntl
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from llamea_gpu.engine.pipeline import Outcome
 from llamea_gpu.engine.worker import WAITING
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.kernel_tuner.stage import Phases, _gpus, measurement, report
+from llamea_gpu.frameworks.kernel_tuner.transfers import Transfers, use
 from llamea_gpu.recording.sampling import stratified_rows
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.space import SearchSpace
@@ -153,7 +155,7 @@ class Device:
     """The methods of Kernel Tuner's DeviceInterface that a worker watches."""
 
     def __init__(self, units: dict[str, str] | None = None) -> None:
-        self.dev = SimpleNamespace(units=units or {})
+        self.dev = SimpleNamespace(units=units or {}, refresh_memory=lambda *_: None)
 
     def compile_kernel(self) -> str:
         return "compiled"
@@ -217,6 +219,7 @@ def test_results_are_compared_while_the_next_one_has_the_gpu(
     found: list[bool] = []
 
     def check() -> None:
+        device.dev.refresh_memory()
         device.retrieve_results_to_host()
         with lock.open("a") as other:
             try:
@@ -230,6 +233,99 @@ def test_results_are_compared_while_the_next_one_has_the_gpu(
     Phases(lambda _: None, lock).watch(device)
     device.check_kernel_output()
     assert found == [free]
+
+
+def test_a_check_has_a_gpu_from_the_refreshing_of_its_outputs_on(tmp_path: Path) -> None:
+    lock = tmp_path / "device"
+    heard: list[str] = []
+    waiting = threading.Event()
+
+    def announce(phase: str) -> None:
+        heard.append(phase)
+        if phase == WAITING:
+            waiting.set()
+
+    device = Device({"time": "ms"})
+    copied = threading.Event()
+
+    def check() -> str:
+        copied.set()  # the right results, on the host
+        device.dev.refresh_memory()
+        return "right"
+
+    device.check_kernel_output = check  # type: ignore[method-assign]
+    phases = Phases(announce, lock)
+    phases.watch(device)
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        checking = threading.Thread(target=device.check_kernel_output)
+        checking.start()
+        assert copied.wait(timeout=60)
+        assert waiting.wait(timeout=60)
+        time.sleep(0.3)
+    checking.join(timeout=60)
+    assert heard == ["check", WAITING, "check"]
+    assert phases.seconds["check"] < 0.25  # the waiting is not charged
+
+
+class GpuArray:
+    """What of CuPy's arrays is used; counts the copies from the host."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = np.array(content)
+        self.shape, self.dtype = self.content.shape, self.content.dtype
+
+    def copy(self) -> GpuArray:
+        return GpuArray(self.content)
+
+    def get(self, out: Any) -> None:
+        out[...] = self.content
+
+    def __setitem__(self, place: Any, other: GpuArray) -> None:
+        self.content[place] = other.content
+
+
+def test_outputs_are_refreshed_on_the_gpu_and_fetched_to_memory_that_is_kept() -> None:
+    from_host: list[int] = []
+    fetched: list[int] = []
+
+    class Backend:
+        def refresh_memory(self, gpu: Any, host: Any, wanted: Any) -> None:
+            for i, each in enumerate(host):
+                if wanted[i]:
+                    from_host.append(i)
+                    if isinstance(gpu[i], GpuArray):
+                        gpu[i].content[...] = each
+
+    class Interface:
+        def __init__(self) -> None:
+            self.dev = Backend()
+
+        def retrieve_results_to_host(self, host: Any, wanted: Any, gpu: Any, _: Any) -> list[Any]:
+            fetched.extend(i for i, each in enumerate(wanted) if each)
+            return [np.asarray(gpu[i]) if wanted[i] else None for i in range(len(host))]
+
+    device: Any = Interface()
+    use(device, Transfers(GpuArray, np.empty_like))
+    turned = np.arange(6.0).reshape(2, 3).T  # Kernel Tuner's own ways for what is not plain
+    host = [np.ones(4), np.zeros((2, 3)), turned, np.float32(2.0)]
+    gpu = [GpuArray(host[0]), GpuArray(host[1]), turned.copy(), host[3]]
+    wanted = [False, True, True, False]
+    for written in (5.0, 7.0):
+        device.dev.refresh_memory(gpu, host, wanted)
+        assert np.array_equal(gpu[1].content, np.zeros((2, 3)))
+        gpu[1].content[...] = written  # by the kernel
+        results = device.retrieve_results_to_host(host, wanted, gpu, None)
+        assert np.array_equal(results[1], np.full((2, 3), written))
+        assert np.array_equal(results[2], turned)
+        assert results[0] is None
+        assert results[3] is None
+    assert from_host == [1, 2, 2]  # the plain one once
+    assert fetched == [2, 2]
+    assert np.array_equal(host[1], np.zeros((2, 3)))  # the kernel's work is not on the host
+    other = [host[0], np.full((2, 3), 9.0), turned, host[3]]  # for another configuration
+    device.dev.refresh_memory(gpu, other, wanted)
+    assert np.array_equal(gpu[1].content, other[1])
 
 
 def test_what_fails_in_a_phase_is_timed_and_frees_the_device(tmp_path: Path) -> None:
@@ -267,8 +363,8 @@ def test_of_what_could_not_report_the_phases_count() -> None:
 
 
 def test_a_time_that_is_none_is_an_error() -> None:
-    for time in (0.0, float("nan"), float("inf")):
-        result = {"time": time, "compile_time": 1.0}
+    for time_ms in (0.0, float("nan"), float("inf")):
+        result = {"time": time_ms, "compile_time": 1.0}
         assert report(result, {})["status"] == "error"
 
 
