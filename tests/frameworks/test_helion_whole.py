@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.frameworks.helion.normal_form import NormalForm
+from llamea_gpu.frameworks.helion.normal_form import NormalForm, NoTablesError
 from llamea_gpu.modelled import WholeTask
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.searchers.registry import resolve
@@ -17,6 +20,7 @@ from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.cloud import Cloud
 
 pytest.importorskip("helion")
+from llamea_gpu.frameworks.helion import whole
 from llamea_gpu.frameworks.helion.whole import BoundKernel, bind
 
 NAME = "clouds/helion/rope-4x32x4096x128-h200"
@@ -127,6 +131,44 @@ def test_a_dependency_that_was_missed_is_found_by_an_audit() -> None:
     assert form.of(rare) == rare, "too rare to be found by asking around"
     assert [form.of(rare) for _ in range(300)][-1] == ask(rare)
     assert form.of((2, *rare[1:])) == ask((2, *rare[1:]))
+
+
+def test_what_was_learnt_is_recalled_and_what_is_damaged_is_not() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def ask(key: tuple[int, ...]) -> tuple[int, ...]:
+        asked.append(key)
+        return (0 if key[2] == 1 else key[0], *key[1:])
+
+    learnt = NormalForm.learn(ask, (5,) * 4, [(0,) * 4])
+    assert learnt is not None
+    taken = len(asked)
+    form = NormalForm.recalled(ask, (5,) * 4, learnt.answers)
+    assert len(asked) - taken < taken / 50
+    for key in itertools.product(range(5), repeat=4):
+        assert form.of(key) == ask(key)
+    for damaged in (learnt.answers[0], learnt.answers[:, :, :3]):
+        with pytest.raises(NoTablesError):
+            NormalForm.recalled(ask, (5,) * 4, damaged)
+
+
+def test_a_kernel_is_bound_with_what_an_earlier_process_learnt(
+    cloud: Cloud, kernel: BoundKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMEA_GPU_CACHE", str(tmp_path))
+    space = copy.copy(kernel.template)
+    facts = ("a script", "a shape", "h200")
+    with kernel.pretended():
+        learnt = whole._form(space, facts)
+        (file,) = tmp_path.iterdir()
+        monkeypatch.setattr(NormalForm, "learn", lambda *_: pytest.fail("it is known"))
+        recalled = whole._form(space, facts)
+        assert learnt is not None
+        assert recalled is not None
+        assert recalled._tables == learnt._tables
+        monkeypatch.setattr(NormalForm, "learn", lambda *_: None)
+        file.write_bytes(file.read_bytes()[:1000])  # cut short: it is learnt anew
+        assert whole._form(space, facts) is None
 
 
 def test_nothing_is_learnt_where_configurations_are_refused() -> None:

@@ -20,6 +20,9 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 Config = tuple[int, ...]
 Ask = Callable[[Config], Config | None]
 
@@ -70,6 +73,29 @@ class NormalForm:
         except NoTablesError:
             return None
         return form
+
+    @classmethod
+    def recalled(
+        cls, ask: Ask, cardinalities: Sequence[int], answers: NDArray[np.int64]
+    ) -> NormalForm:
+        """From the `answers` of one that was learnt before, of the same ``ask``.
+
+        Raises:
+            NoTablesError: they are not of one such function.
+        """
+        form = cls(ask, cardinalities)
+        if answers.ndim != 3 or answers.shape[0] != 2 or answers.shape[2] != len(cardinalities):
+            raise NoTablesError
+        questions, answered = answers.tolist()
+        for key, answer in zip(questions, answered, strict=True):
+            form._note(tuple(key), tuple(answer))
+        return form
+
+    @property
+    def answers(self) -> NDArray[np.int64]:
+        """What Helion was asked, and what it answered: (2, n, parameters) value indices."""
+        pairs = [list(self._asked_before), list(self._asked_before.values())]
+        return np.array(pairs, dtype=np.int64)
 
     def of(self, key: Config) -> Config:
         """The normalised configuration of indices in range.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -26,9 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llamea_gpu.errors import RecordingError, SpaceError
+from llamea_gpu.files import open_regular, read_text, write_atomically
 from llamea_gpu.frameworks.helion.normal_form import NormalForm, NoTablesError
+from llamea_gpu.models.model import cache_folder
 
 if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.kernel_script import KernelCase
@@ -133,7 +137,8 @@ def _bind(script: Path, shape: str, gpu: str) -> BoundKernel:
         bound = pretended.bind(case.kernel, case.arguments)
         generation = bound.config_spec.create_config_generation()
         seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
-        return BoundKernel(gpu, case, bound, _shared_space(generation, seeds))
+        key = (read_text(script), shape, gpu)
+        return BoundKernel(gpu, case, bound, _shared_space(generation, seeds, key))
 
 
 class _Drawn(list[Any]):
@@ -176,7 +181,10 @@ class _Draws:
         return getattr(self._generation, name)
 
 
-def _shared_space(generation: Any, seeds: Sequence[list[Any]]) -> HelionSpace:
+def _shared_space(
+    generation: Any, seeds: Sequence[list[Any]], kernel: tuple[str, str, str]
+) -> HelionSpace:
+    """The space that runs copy; ``kernel`` is its script's text, its shape and the GPU."""
     from llamea_gpu.frameworks.helion.space import HelionSpace
 
     class SharedSpace(HelionSpace):
@@ -213,8 +221,38 @@ def _shared_space(generation: Any, seeds: Sequence[list[Any]]) -> HelionSpace:
 
     space = SharedSpace(generation, np.random.default_rng(0), seeds)
     space._config_gen = _Draws(space._config_gen)
-    SharedSpace.form = NormalForm.learn(space.asked, space.cardinalities, space.starts)
+    SharedSpace.form = _form(space, kernel)
     return space
+
+
+def _form(space: Any, kernel: tuple[str, str, str]) -> NormalForm | None:
+    """Its normal form: recalled from the cache folder, or learnt (some seconds) and kept there."""
+    facts = (*kernel, space.names, space.values, space.ordinal, space.starts, *_versions())
+    file = cache_folder() / f"normal-form-{hashlib.sha256(repr(facts).encode()).hexdigest()}.npy"
+    try:
+        with open_regular(file) as stream:
+            kept = np.load(stream, allow_pickle=False)
+        return NormalForm.recalled(space.asked, space.cardinalities, kept)
+    except (OSError, ValueError, EOFError, NoTablesError):
+        form = NormalForm.learn(space.asked, space.cardinalities, space.starts)
+    if form is not None:
+        answers = form.answers
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, lambda temporary: _save(temporary, answers))
+    return form
+
+
+def _save(file: Path, answers: NDArray[np.int64]) -> None:
+    with file.open("wb") as stream:
+        np.save(stream, answers.astype(np.int16), allow_pickle=False)
+
+
+def _versions() -> Iterator[str]:
+    """Of all that has a say in what Helion makes of a configuration."""
+    for package in ("helion", "torch", "triton", "llamea-gpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            yield f"{package} {importlib.metadata.version(package)}"
 
 
 def _script(cloud: Cloud) -> Path:
