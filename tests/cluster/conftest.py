@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 from collections.abc import Iterator, Mapping
@@ -10,21 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.imports import hide
 
 
 class Nodes:
-    """Two nodes of one core and one GPU, which is pretended, and others that come and go."""
+    """Two nodes of one core and one GPU, which is pretended, and others that come and go.
 
-    def __init__(self) -> None:
+    Args:
+        path: where their processes look for modules first.
+    """
+
+    def __init__(self, *path: Path) -> None:
         from ray.cluster_utils import Cluster
 
+        self._path = os.pathsep.join(map(str, path))
         client_port = _free_port()
         self._cluster = Cluster(
             initialize_head=True,
             head_node_args={
                 "include_dashboard": False,
                 "ray_client_server_port": client_port,
-                **_has("H200", {}),
+                **self._has("H200", {}),
             },
         )
         self.address: str = self._cluster.address
@@ -33,7 +40,7 @@ class Nodes:
 
     def add(self, gpu: str = "", **environment: str) -> Any:
         """One more; with ``gpu``, it has one of this kind."""
-        return self._cluster.add_node(**_has(gpu, environment))
+        return self._cluster.add_node(**self._has(gpu, environment))
 
     def kill(self, node: Any) -> None:
         """Without a word to anybody."""
@@ -46,6 +53,15 @@ class Nodes:
     def shutdown(self) -> None:
         self._cluster.shutdown()
 
+    def _has(self, gpu: str, environment: Mapping[str, str]) -> dict[str, Any]:
+        has: dict[str, Any] = {
+            "num_cpus": 1,
+            "env_vars": {"PYTHONPATH": self._path, **environment},
+        }
+        if gpu:
+            has |= {"num_gpus": 1, "resources": {f"accelerator_type:{gpu}": 1}}
+        return has
+
 
 def _free_port() -> int:
     """Below those that the system hands out: Ray's own processes take many of these."""
@@ -55,19 +71,12 @@ def _free_port() -> int:
             return port
 
 
-def _has(gpu: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    has: dict[str, Any] = {
-        "num_cpus": 1,
-        "env_vars": {"PYTHONPATH": str(Path(__file__).parents[1]), **environment},
-    }
-    if gpu:
-        has |= {"num_gpus": 1, "resources": {f"accelerator_type:{gpu}": 1}}
-    return has
-
-
 @pytest.fixture(scope="session")
-def nodes() -> Iterator[Nodes]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Without PyTorch, which Kernel Tuner imports where it is: most of a recorder's start."""
     pytest.importorskip("ray")
+    hidden = tmp_path_factory.mktemp("hidden")
+    hide("torch", hidden)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -77,6 +86,6 @@ def nodes() -> Iterator[Nodes]:
         patch.setenv("RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "300")
         patch.setenv("TIMEOUT_FOR_SPECIFIC_SERVER_S", "300")
         patch.setenv("RAY_worker_register_timeout_seconds", "300")
-        started = Nodes()
+        started = Nodes(Path(__file__).parents[1], hidden)
         yield started
         started.shutdown()

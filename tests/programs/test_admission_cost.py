@@ -81,5 +81,5 @@ def _instructions(source: str) -> int:
 
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_reading_a_program_takes_time_in_its_length(shape: str) -> None:
-    first, second, third = (_instructions(_SHAPES[shape](count)) for count in (40, 120, 200))
+    first, second, third = (_instructions(_SHAPES[shape](count)) for count in (20, 60, 100))
     assert third - second < 1.1 * (second - first)

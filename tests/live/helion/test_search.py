@@ -41,10 +41,10 @@ def live() -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_optimizer_tunes_to_the_end(spec: str, live: Any) -> None:
-    search = search_class(resolve_program(spec))(*live, evaluations=50)
+    search = search_class(resolve_program(spec))(*live, evaluations=25)
     best = run_search(search)
     seen = search.benchmark_provider.seen
-    assert len(seen) == len(set(seen)) == 50
+    assert len(seen) == len(set(seen)) == 25
     assert formula_ms(best) == min(map(formula_ms, seen))
 
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from llamea_gpu.export.kernel_tuner import export_source
 from llamea_gpu.live.kernel_tuner import strategy
-from llamea_gpu.programs.shipped import shipped
+from llamea_gpu.programs.shipped import generated, shipped
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import resolve, resolve_program
@@ -23,6 +23,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:U
 
 BEST = str(resource_dir("generated_optimizers") / "runs" / "h200-first" / "best.py")
 SPECS = (*shipped(), BEST)
+# On a real recording the promoted ones, and what moves by neighbours, in vectors, and submits.
+VISITING = (
+    *generated(),
+    *("iterated_local_search", "differential_evolution", "steady_state_genetic_algorithm"),
+)
+CASES = [
+    *(("small", spec) for spec in SPECS),
+    *(("convolution", spec) for spec in VISITING),
+]
 EVALUATIONS = 60
 
 
@@ -40,10 +49,11 @@ def t4_recording(shared_spaces: Path) -> Recording:
     return recording
 
 
-@pytest.fixture(scope="module", params=["small", "convolution"])
+@pytest.fixture(scope="module")
 def simulation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Simulation:
+    """On the recording that the test names."""
     if request.param == "small":
         recording = small_recording()
     else:
@@ -51,7 +61,9 @@ def simulation(
     return Simulation(recording, tmp_path_factory.mktemp("caches"))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).stem)
+@pytest.mark.parametrize(
+    ("simulation", "spec"), CASES, indirect=["simulation"], ids=lambda each: Path(each).stem
+)
 def test_simulator_strategy_and_export_visit_the_same(
     spec: str, simulation: Simulation, runner: Runner, tmp_path: Path
 ) -> None:
@@ -68,6 +80,7 @@ def test_simulator_strategy_and_export_visit_the_same(
     assert alone == live
 
 
+@pytest.mark.parametrize("simulation", ["small"], indirect=True)
 def test_another_seed_visits_others(simulation: Simulation) -> None:
     first, second = (
         simulation.rows(simulation.tune(strategy("genetic_algorithm", seed=seed), 30))

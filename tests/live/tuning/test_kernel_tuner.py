@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kernel_tuner
 import pytest
 from support.fake_openai import FakeOpenAI, Reply
+from support.imports import hidden_from_processes
 from support.kernel_tuner_runs import constrained_recording
 from support.model_server import Held, Interrupted, answer, example_in, prompt_of
 from support.tuning import Simulation
@@ -77,6 +79,14 @@ def measuring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """What measures: kernels in C are not the engine's, but here they may be."""
     if request.param == "the engine":
         monkeypatch.setattr(handed, "BACKENDS", {"C"})
+
+
+@pytest.fixture
+def no_torch(tmp_path: Path) -> Iterator[None]:
+    """Commands do without PyTorch, whose import takes most of their time; tests here have it."""
+    (tmp_path / "hidden").mkdir()
+    with hidden_from_processes("torch", tmp_path / "hidden"):
+        yield
 
 
 def best_and_others(body: dict[str, Any]) -> Reply:
@@ -213,6 +223,7 @@ def entries(journal: Path) -> list[dict[str, Any]]:
     return list(map(json.loads, journal.read_bytes().split(b"\n")[1:-1]))
 
 
+@pytest.mark.usefixtures("no_torch")
 def test_killed_it_goes_on_from_its_journal(script: Path, tmp_path: Path) -> None:
     text = script.read_text().replace('extern "C"', '#include <unistd.h>\nextern "C"')
     script.write_text(text.replace("    for (int i", "    usleep(150000);\n    for (int i"))
@@ -275,6 +286,7 @@ def test_a_kernel_of_which_nothing_works_is_an_error(script: Path) -> None:
         tuned(script, "random_search", evaluations=4)
 
 
+@pytest.mark.usefixtures("no_torch")
 def test_the_command_prints_code_to_paste(script: Path, server: FakeOpenAI) -> None:
     server.default = best_and_others
     command = [sys.executable, "-m", "llamea_gpu", "tune", str(script)]

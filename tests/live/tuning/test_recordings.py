@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import llamea, process
 from support.fake_openai import FakeOpenAI
 from support.model_server import answer
 from support.recordings import small_recording
@@ -41,17 +40,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "llamea_gpu", "tune", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
 def test_a_hybrid_from_the_command_line_to_json(server: FakeOpenAI, folder: Path) -> None:
     """FIRST asks the model in a worker process, NEXT runs in the sandbox."""
     server.default = lambda body: answer(BEST)
@@ -59,7 +47,8 @@ def test_a_hybrid_from_the_command_line_to_json(server: FakeOpenAI, folder: Path
     mine.write_text(GENERATED)
     space = folder / "small.parquet"
     spec = f"hybrid:llm:m?rounds=1&initial=3+{mine}:Mine"
-    done = tune("--space", space, "--with", spec, "--evaluations", 20, "--json", "--top", 2)
+    options = ("--with", spec, "--evaluations", 20, "--json", "--top", 2)
+    done = process("tune", "--space", space, *options)
     document = json.loads(done.stdout)
     assert document["best"]["configuration"] == BEST
     assert document["best"]["time_ms"] == document["optimum_ms"]
@@ -72,7 +61,7 @@ def test_a_hybrid_from_the_command_line_to_json(server: FakeOpenAI, folder: Path
 
 def test_a_table_and_what_went_wrong(server: FakeOpenAI, folder: Path) -> None:
     server.close()
-    done = tune("--space", folder / "small.parquet", "--with", "llm:m?initial=3")
+    done = llamea("tune", "--space", folder / "small.parquet", "--with", "llm:m?initial=3")
     assert "above the optimum" in done.stdout
     assert "params = {" in done.stdout
     assert "could not be reached" in done.stderr
