@@ -190,7 +190,7 @@ class TickByTick:
         return True
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(150))
 def test_the_pipeline_is_what_a_slow_simulation_says(seed: int) -> None:
     chance = random.Random(seed)
     workers = chance.randint(1, 4)

@@ -9,22 +9,26 @@ import pytest
 from support.command_line import llamea
 from support.modelled import formula_cloud
 
+from llamea_gpu.models import recipe
 from llamea_gpu.spaces.formats import export_cloud
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("clouds")
-    export_cloud(formula_cloud(300), path / "formula.cloud.parquet")
+    few = {part: max(8, trees // 10) for part, trees in recipe._TREES.items()}
+    export_cloud(formula_cloud(500), path / "formula.cloud.parquet")
     card = path / "formula.model.json"
-    shown = llamea("spaces", "model", path / "formula.cloud.parquet", "--card", card).stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "_TREES", few)
+        shown = llamea("spaces", "model", path / "formula.cloud.parquet", "--card", card).stdout
     (path / "shown.txt").write_text(shown)
     return path
 
 
 def test_the_verdict_is_printed_with_its_figures(folder: Path) -> None:
     shown = (folder / "shown.txt").read_text()
-    assert "formula: 300 measurements" in shown
+    assert "formula: 500 measurements" in shown
     assert "passed" in shown
     assert "not measured yet: its best predictions live, searchers live" in shown
     for name in ("folds", "cross", "near"):

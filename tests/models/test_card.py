@@ -20,7 +20,8 @@ from llamea_gpu.models.card import (
 )
 from llamea_gpu.models.model import SpaceModel
 from llamea_gpu.models.proposals import controls, propose
-from llamea_gpu.spaces.catalogue import list_clouds, load_cloud
+
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def cloud():
 
 
 @pytest.fixture(scope="module")
-def card(cloud):
+def card(cloud, few_trees):
     return make_card(cloud)
 
 
@@ -49,7 +50,7 @@ class AnyConfiguration:
 
 
 @pytest.fixture(scope="module")
-def proposals(cloud):
+def proposals(cloud, few_trees):
     return propose(SpaceModel(cloud), AnyConfiguration(), 30, np.random.default_rng(0))
 
 
@@ -177,27 +178,3 @@ def test_searchers_must_come_in_the_same_order(card) -> None:
         ordered(card, results, {"a": 1.0, "b": 2.0, "c": 3.0})
     with pytest.raises(SpaceError, match="finite"):
         ordered(card, results, {**live, "a": float("nan")})
-
-
-@pytest.mark.parametrize("entry", list_clouds(), ids=lambda entry: entry.name)
-def test_a_cloud_that_ships_has_its_card(entry) -> None:
-    assert card_of(load_cloud(entry.name), entry.path) is not None
-
-
-def test_a_card_that_ships_is_what_the_command_gives() -> None:
-    smallest = min(list_clouds(), key=lambda entry: entry.path.stat().st_size)
-    shipped = card_of(load_cloud(smallest.name), smallest.path)
-    assert shipped is not None
-    again = make_card(load_cloud(smallest.name))
-    # Other versions of scikit-learn draw other trees.
-    tolerance = 1e-6 if again.versions == shipped.versions else 0.1
-    assert again.digest == shipped.digest
-    assert again.noise == pytest.approx(shipped.noise)
-    assert set(again.figures.left_out) == set(shipped.figures.left_out)
-    for ours, theirs in (
-        (again.figures.folds, shipped.figures.folds),
-        *((a, shipped.figures.left_out[name]) for name, a in again.figures.left_out.items()),
-    ):
-        assert ours.points == theirs.points
-        assert ours.spearman == pytest.approx(theirs.spearman, abs=tolerance)
-        assert ours.near.spearman == pytest.approx(theirs.near.spearman, abs=5 * tolerance)

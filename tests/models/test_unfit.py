@@ -14,6 +14,7 @@ from llamea_gpu.models.card import Order, card_path, make_card, write_card
 from llamea_gpu.spaces.formats import export_cloud
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_model_is_refused_without_a_card_and_with_one_that_rejects_it(tmp_path: Path) -> None:
     file = tmp_path / "formula.cloud.parquet"
     cloud = formula_cloud(500)
