@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,7 +29,7 @@ from llamea_gpu.area import Yardstick
 from llamea_gpu.baseline import AXIS_POINTS
 from llamea_gpu.clocks import Clock, Measurement, PipelinedClock, make_clock
 from llamea_gpu.errors import TaskError
-from llamea_gpu.models.model import SpaceModel
+from llamea_gpu.models.model import Outcome, SpaceModel
 from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.spaces.catalogue import cloud_file, is_cloud, load_cloud, load_spaces
 from llamea_gpu.spaces.recording import STATUSES
@@ -38,6 +37,7 @@ from llamea_gpu.spaces.space import Configuration, Value
 from llamea_gpu.tasks import CostSource, Evaluator, Task, Trace, build_tasks
 
 if TYPE_CHECKING:
+    from llamea_gpu.frameworks.helion.whole import BoundKernel
     from llamea_gpu.spaces.cloud import Cloud
     from llamea_gpu.spaces.recording import RecordingInfo
 
@@ -87,44 +87,6 @@ class WholeSpace(Protocol):
         """As of the contract."""
 
 
-class Outcome(Protocol):
-    """What a model says of a configuration; see `llamea_gpu.models.model`."""
-
-    @property
-    def status(self) -> int:
-        """Index into `STATUSES`."""
-
-    @property
-    def time_ms(self) -> float:
-        """Inf where it fails."""
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds to compile."""
-
-    @property
-    def benchmark_s(self) -> float:
-        """Seconds to check and time."""
-
-
-class CostModel(Protocol):
-    """The costs of every configuration of a whole space: a function of the configuration alone."""
-
-    @property
-    def best_ms(self) -> float:
-        """The best time that was measured."""
-
-    @property
-    def digest(self) -> str:
-        """Identity of the measurements behind it."""
-
-    def outcome(self, config: Configuration) -> Outcome:
-        """What measuring it would give."""
-
-    def outcomes(self, configs: Sequence[Configuration]) -> Sequence[Outcome]:
-        """One for each."""
-
-
 class PlacesFull(Exception):  # noqa: N818 - ends a run, as the end of a budget does
     """A run looks at more configurations than any that tunes has reason to."""
 
@@ -137,7 +99,7 @@ class PlacedSpace:
     when the row is first measured.
     """
 
-    def __init__(self, space: WholeSpace, model: CostModel) -> None:
+    def __init__(self, space: WholeSpace, model: SpaceModel) -> None:
         self.space = space
         self._model = model
         self._places: list[Configuration] = []
@@ -248,21 +210,6 @@ class Run:
     kernel: BoundKernel
 
 
-class BoundKernel(Protocol):
-    """A kernel whose space can be worked out here; see `llamea_gpu.frameworks.helion.whole`."""
-
-    def pretended(self) -> AbstractContextManager[Any]:
-        """Within, its space may be used."""
-
-    def space(
-        self,
-        rng: np.random.Generator,
-        starts: Sequence[Configuration],
-        default: Configuration | None,
-    ) -> WholeSpace:
-        """The space of one run."""
-
-
 @dataclass(frozen=True, eq=False)
 class WholeTask:
     """Tuning on a modelled whole space.
@@ -272,7 +219,7 @@ class WholeTask:
     """
 
     cloud: Cloud
-    model: CostModel
+    model: SpaceModel
     clock: Clock
     budget_s: float = BUDGET_S
     yardstick: Yardstick | None = None
