@@ -7,8 +7,7 @@ What it does not do: score, judge or change anything. Everything a model wrote i
 escaped, and the page's own policy forbids every script but the two that belong to it.
 """
 
-from llamea_gpu.report.live import LiveReport
-from llamea_gpu.report.output import read_source, write_comparison, write_report
+from llamea_gpu.report.output import LiveReport, read_source, write_comparison, write_report
 from llamea_gpu.report.page import check_output
 
 __all__ = ["LiveReport", "check_output", "read_source", "write_comparison", "write_report"]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llamea_gpu.report.candidate_text import hover
 from llamea_gpu.report.charts import LEGEND, Chart, Table, axis, figure, label, number, score
-from llamea_gpu.report.run import Run
+from llamea_gpu.report.run import Run, hover
 from llamea_gpu.report.yields import Step
 
 

@@ -1,6 +1,6 @@
 """An evolution run as its archive tells it: candidates, calls, what each cost, and the traces.
 
-Everything is read; nothing is drawn here. A folder may come from elsewhere, so parents are
+Everything is read; nothing is drawn here, but a candidate is told in a few words. A folder may come from elsewhere, so parents are
 followed only to earlier candidates that exist.
 """
 
@@ -14,12 +14,13 @@ from pathlib import Path
 
 from llamea_gpu.archive import Archive, Call, Event
 from llamea_gpu.errors import ArchiveError
-from llamea_gpu.evolution.candidate import Candidate
+from llamea_gpu.evolution.candidate import PARTIAL, Candidate
 from llamea_gpu.evolution.population import Population, settled_traces
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.evolution.spending import Spending, spent_on
 from llamea_gpu.evolution.training_spaces import TrainingSpace, training_spaces
 from llamea_gpu.llm import Ledger, Price
+from llamea_gpu.report.charts import label, score
 from llamea_gpu.scoring import Measure, measure_of
 from llamea_gpu.tasks import Trace
 
@@ -110,3 +111,25 @@ def _settings(recorded: str, sessions: Sequence[Event]) -> EvolutionSettings:
     """Those of the last session, which may have changed budgets; else those of the run's start."""
     latest = [e.detail["settings"] for e in sessions if e.detail.get("settings")]
     return recorded_settings(json.dumps(latest[-1]) if latest else recorded)
+
+
+def hover(candidate: Candidate, measure: Measure) -> str:
+    """A candidate in a few lines, for the pointer."""
+    lines = [f"<b>{label(candidate.identifier)}</b> {label(status_text(candidate, measure))}"]
+    if candidate.is_written:
+        lines.append(label(candidate.operator))
+    idea = candidate.program.idea if candidate.program else candidate.reason
+    words: list[str] = []
+    for word in idea[:160].split():
+        if words and len(words[-1]) + len(word) < 48:
+            words[-1] += f" {word}"
+        else:
+            words.append(word[:60])
+    return "<br>".join([*lines, *map(label, words)])
+
+
+def status_text(candidate: Candidate, measure: Measure) -> str:
+    """``P … ± …``, or how it ended."""
+    if candidate.p is not None:
+        return f"{measure.name} {score(candidate.p, candidate.standard_error)}"
+    return "stopped early" if candidate.status == PARTIAL else f"failed: {candidate.kind}"

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.training_spaces import marks_of, times_above_best_known
-from llamea_gpu.report.behaviour import map_behaviour
-from llamea_gpu.report.behaviour_charts import behaviour_map, novelty_chart
-from llamea_gpu.report.candidate_text import status_text
+from llamea_gpu.report.behaviour import behaviour_map, map_behaviour, novelty_chart
 from llamea_gpu.report.charts import (
     Block,
     Box,
@@ -27,10 +25,16 @@ from llamea_gpu.report.charts import (
 from llamea_gpu.report.cost_charts import cost_chart, cost_sentence, cost_table
 from llamea_gpu.report.details import run_details
 from llamea_gpu.report.progress_charts import progress, progress_by_cost
-from llamea_gpu.report.run import Run
+from llamea_gpu.report.run import Run, status_text
 from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
-from llamea_gpu.report.yield_charts import failure_chart, gains, yield_table
-from llamea_gpu.report.yields import model_yields, operator_yields, steps
+from llamea_gpu.report.yields import (
+    failure_chart,
+    gains,
+    model_yields,
+    operator_yields,
+    steps,
+    yield_table,
+)
 from llamea_gpu.scoring import MODELLED
 
 LEADERS = 8

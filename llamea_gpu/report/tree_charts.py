@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
-from llamea_gpu.report.candidate_text import hover
 from llamea_gpu.report.charts import LEGEND, Chart, Figure, axis, count, figure, label, number
-from llamea_gpu.report.run import Run
+from llamea_gpu.report.run import Run, hover
 
 # Below this P marks are drawn at it: one hopeless program must not flatten all the others.
 LOWEST_SHOWN_P = -0.5
