@@ -1,8 +1,8 @@
 """What a run got for its calls: best so far, what operators and models brought, how slots failed.
 
 Gain is a candidate's P minus the best P among its parents; a candidate without parents, or that was
-not scored on every space, has none. It knows no prices. Names that models or files chose go through
-``label`` into its charts.
+not scored on every space, has none. It knows no prices. Names that models or files chose go
+through ``label`` into its charts.
 """
 
 from __future__ import annotations
