@@ -1,7 +1,7 @@
 """An evolution run as its archive tells it: candidates, calls, what each cost, and the traces.
 
-Everything is read; nothing is drawn here, but a candidate is told in a few words. A folder may come from elsewhere, so parents are
-followed only to earlier candidates that exist.
+Everything is read; nothing is drawn here, though a candidate is told in a few words. A folder may
+come from elsewhere, so parents are followed only to earlier candidates that exist.
 """
 
 from __future__ import annotations
