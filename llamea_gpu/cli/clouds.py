@@ -6,47 +6,60 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 
 from llamea_gpu.cli.options import output_console
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.spaces.cloud import Cloud
-from llamea_gpu.spaces.recording import STATUSES
+from llamea_gpu.spaces.recording import STATUSES, RecordingInfo
+from llamea_gpu.spaces.space import SearchSpace
 
 _BEST = 5
 
 
-def cloud_summary(cloud: Cloud) -> dict[str, Any]:
-    """What ``spaces show`` says of a cloud, as JSON values."""
-    info = cloud.info
-    counts = np.bincount(cloud.statuses, minlength=len(STATUSES))
+def described(info: RecordingInfo, of: Cloud | SearchSpace) -> dict[str, Any]:
+    """What ``spaces show`` says of a recording and of a cloud alike, as JSON values."""
     return {
-        "kind": "cloud",
         "name": info.name,
         "kernel": info.kernel,
-        "shape": cloud.shape,
         "device": info.device,
         "framework": info.framework,
-        "measurements": len(cloud),
-        "configurations": len(np.unique(cloud.configurations, axis=0)),
-        "codes": len(set(cloud.source.tolist()) - {""}),
-        "runs": [dict(run) for run in cloud.runs],
-        "status": {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n},
-        "how": dict(Counter(cloud.how.tolist()).most_common()),
         "parallel_workers": info.parallel_workers,
-        "best_ms": cloud.best_ms,
-        "default_ms": _times_of_default(cloud),
         "references_ms": dict(info.references_ms),
-        "noise": _noise(cloud),
-        "controls": _controls(cloud),
         "default_configuration": info.default_configuration and dict(info.default_configuration),
         "arguments": [dict(argument) for argument in info.arguments],
         "provenance": dict(info.provenance),
         "parameters": [
             {"name": name, "values": list(values), "ordinal": ordinal}
-            for name, values, ordinal in zip(cloud.names, cloud.values, cloud.ordinal, strict=True)
+            for name, values, ordinal in zip(of.names, of.values, of.ordinal, strict=True)
         ],
+    }
+
+
+def status_counts(statuses: npt.NDArray[np.uint8]) -> dict[str, int]:
+    """How often each status came that did."""
+    counts = np.bincount(statuses, minlength=len(STATUSES))
+    return {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n}
+
+
+def cloud_summary(cloud: Cloud) -> dict[str, Any]:
+    """What ``spaces show`` says of a cloud, as JSON values."""
+    return {
+        "kind": "cloud",
+        **described(cloud.info, cloud),
+        "shape": cloud.shape,
+        "measurements": len(cloud),
+        "configurations": len(np.unique(cloud.configurations, axis=0)),
+        "codes": len(set(cloud.source.tolist()) - {""}),
+        "runs": [dict(run) for run in cloud.runs],
+        "status": status_counts(cloud.statuses),
+        "how": dict(Counter(cloud.how.tolist()).most_common()),
+        "best_ms": cloud.best_ms,
+        "default_ms": cloud.default_ms,
+        "noise": _noise(cloud),
+        "controls": _controls(cloud),
         "best": _best(cloud),
     }
 
@@ -100,14 +113,6 @@ def _best(cloud: Cloud) -> list[dict[str, Any]]:
         }
         for g in np.argsort(medians, kind="stable")[:_BEST]
     ]
-
-
-def _times_of_default(cloud: Cloud) -> float | None:
-    """The median of the default's times among the measurements; None where it was not timed."""
-    if cloud.default is None:
-        return None
-    rows = cloud.ok & (cloud.configurations == np.array(cloud.default)).all(axis=1)
-    return float(np.median(cloud.times_ms[rows])) if rows.any() else None
 
 
 def _controls(cloud: Cloud) -> dict[str, float | int]:

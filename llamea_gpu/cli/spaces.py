@@ -15,7 +15,7 @@ from rich.table import Table
 
 from llamea_gpu.cli import model as model_command
 from llamea_gpu.cli import record, record_helion
-from llamea_gpu.cli.clouds import cloud_summary, print_cloud
+from llamea_gpu.cli.clouds import cloud_summary, described, print_cloud, status_counts
 from llamea_gpu.cli.options import AsJson, SpacesPath, one_of, output_console, search_path
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
@@ -43,7 +43,7 @@ from llamea_gpu.spaces.formats import (
     import_recording,
     takes_t1,
 )
-from llamea_gpu.spaces.recording import STATUSES, Recording
+from llamea_gpu.spaces.recording import Recording
 
 app = typer.Typer(no_args_is_help=True, help="Recorded search spaces, and clouds of larger ones.")
 record.app.command("helion")(record_helion.record_helion)
@@ -119,27 +119,14 @@ def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) 
 
 
 def _summary(recording: Recording) -> dict[str, Any]:
-    space, info = recording.space, recording.info
-    counts = np.bincount(recording.status, minlength=len(STATUSES))
+    space = recording.space
     order = np.argsort(recording.time_ms, kind="stable")[:5]
     return {
-        "name": info.name,
-        "kernel": info.kernel,
-        "device": info.device,
-        "framework": info.framework,
+        **described(recording.info, space),
         "configurations": space.size,
-        "exhaustive": info.exhaustive,
-        "status": {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n},
-        "parallel_workers": info.parallel_workers,
+        "exhaustive": recording.info.exhaustive,
+        "status": status_counts(recording.status),
         "optimum_ms": recording.optimum_ms,
-        "references_ms": dict(info.references_ms),
-        "default_configuration": info.default_configuration and dict(info.default_configuration),
-        "arguments": [dict(argument) for argument in info.arguments],
-        "provenance": dict(info.provenance),
-        "parameters": [
-            {"name": name, "values": list(values), "ordinal": ordinal}
-            for name, values, ordinal in zip(space.names, space.values, space.ordinal, strict=True)
-        ],
         "best": [
             {
                 "time_ms": float(recording.time_ms[row]),

@@ -122,6 +122,14 @@ class Cloud:
         """The best time; inf when nothing ran."""
         return float(self.times_ms[self.ok].min(initial=math.inf))
 
+    @property
+    def default_ms(self) -> float | None:
+        """The median of the default's times; None where there is none, or it was not timed."""
+        if self.default is None:
+            return None
+        rows = self.ok & (self.configurations == np.array(self.default)).all(axis=1)
+        return float(np.median(self.times_ms[rows])) if rows.any() else None
+
     def configuration(self, row: int) -> Configuration:
         """The configuration of a row, as the optimizer contract has it."""
         return tuple(self.configurations[row].tolist())

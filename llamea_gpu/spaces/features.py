@@ -121,9 +121,6 @@ def compute_whole_features(cloud: Cloud) -> WholeFeatures:
     if not ok.any():
         raise SpaceError(f"{info.name}: features need at least one working configuration")
     log_time = np.log(cloud.times_ms[ok])
-    default = np.zeros(len(cloud), dtype=np.bool_)
-    if cloud.default is not None:
-        default = ok & (cloud.configurations == cloud.default).all(axis=1)
     return WholeFeatures(
         name=info.name,
         kernel=info.kernel,
@@ -135,7 +132,7 @@ def compute_whole_features(cloud: Cloud) -> WholeFeatures:
         failure_share=float(1 - ok.mean()),
         optimum_ms=cloud.best_ms,
         median_ms=float(np.median(cloud.times_ms[ok])),
-        default_ms=float(np.median(cloud.times_ms[default])) if default.any() else None,
+        default_ms=cloud.default_ms,
         starts=len(cloud.starts),
         parameters=tuple(
             ParameterFeatures(
