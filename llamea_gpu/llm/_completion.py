@@ -1,14 +1,16 @@
-"""Chat completions as JSON: the body of a request, and the reading of an answer.
+"""OpenAI's two protocols as JSON: the body of a request, and the reading of an answer.
 
-The ``openai`` and ``batch`` routes speak the same format over different carriers; both use this.
-Everything read here was written by a server and is untrusted: sizes are bounded, types checked.
+The ``openai`` and ``batch`` routes speak chat completions over different carriers; the Responses
+API has the same questions and answers, for servers that speak that protocol instead. There nothing
+is stored at the server: each request carries its whole conversation. Everything read here was
+written by a server and is untrusted: sizes are bounded, types checked.
 
-Not here: sockets, files, retries.
+Not here: sockets, files, retries, tools, streaming.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
@@ -19,7 +21,7 @@ MAX_COUNT = 1 << 53  # what every reader of JSON, and every database, can hold
 
 
 class NotACompletionError(ValueError):
-    """Valid JSON that is not a chat completion; the message says in what way."""
+    """Valid JSON that is no answer; the message says in what way."""
 
 
 def request_body(request: ChatRequest, *, limit_field: str) -> dict[str, Any]:
@@ -56,23 +58,11 @@ def parse_completion(
     Raises:
         NotACompletionError: ``body`` is something else.
     """
-    if not isinstance(body, Mapping):
-        raise NotACompletionError(f"a JSON object is needed, but got {kind_of(body)}")
-    choices = body.get("choices")
-    if not isinstance(choices, list):
-        raise NotACompletionError(
-            f"the list 'choices' is missing; the fields are {sorted(map(str, body))[:10]}"
-        )
-    text, finish_reason = _first_choice(choices)
-    model = body.get("model")
-    return ChatAnswer(
-        text=text,
-        model=label(model) if isinstance(model, str) and model else fallback_model,
-        usage=_usage(body.get("usage"), text, prompt_tokens),
-        finish_reason=finish_reason,
-        created=created_text(body.get("created")),
-        elapsed_s=elapsed_s,
-    )
+    fields, choices = _fields(body, "choices")
+    text, reason = _first_choice(choices)
+    usage = _usage(fields, ("prompt_tokens", "completion_tokens"), text, prompt_tokens)
+    created = created_text(fields.get("created"))
+    return ChatAnswer(text, _model(fields, fallback_model), usage, reason, created, elapsed_s)
 
 
 def _first_choice(choices: list[object]) -> tuple[str, str | None]:
@@ -101,9 +91,91 @@ def _text(content: object) -> str:
     raise NotACompletionError(f"the message's content must be text, but is {kind_of(content)}")
 
 
-def _usage(reported: object, text: str, prompt_tokens: int) -> Usage:
+def responses_body(request: ChatRequest) -> dict[str, Any]:
+    """The JSON body of a request to ``/responses``."""
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": [{"role": m.role, "content": m.content} for m in request.messages],
+        "store": False,
+    }
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    if request.response_schema is not None:
+        body["text"] = {
+            "format": {
+                "type": "json_schema",
+                "name": "answer",
+                "strict": True,
+                "schema": dict(request.response_schema),
+            }
+        }
+    return body
+
+
+def parse_response(
+    body: object, *, fallback_model: str, prompt_tokens: int, elapsed_s: float | None
+) -> ChatAnswer:
+    """Read a response; parameters as in ``parse_completion``.
+
+    Raises:
+        NotACompletionError: ``body`` is something else.
+    """
+    fields, output = _fields(body, "output")
+    parts = list(_parts(output))
+    refusals = [part["refusal"] for part in parts if isinstance(part.get("refusal"), str)]
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    text = well_formed("".join(refusals or texts))
+    reason = "refusal" if refusals else _response_finish_reason(fields)
+    usage = _usage(fields, ("input_tokens", "output_tokens"), text, prompt_tokens)
+    created = created_text(fields.get("created_at"))
+    return ChatAnswer(text, _model(fields, fallback_model), usage, reason, created, elapsed_s)
+
+
+def _parts(output: list[object]) -> Iterator[Mapping[str, Any]]:
+    """The parts of every message; reasoning and other items are passed over."""
+    for item in output:
+        content = item.get("content") if isinstance(item, Mapping) else None
+        is_message = isinstance(item, Mapping) and item.get("type", "message") == "message"
+        if is_message and isinstance(content, list):
+            yield from (part for part in content if isinstance(part, Mapping))
+
+
+def _response_finish_reason(body: Mapping[str, Any]) -> str | None:
+    """In the words of chat completions."""
+    details = body.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    if reason == "max_output_tokens":
+        return "length"
+    if isinstance(reason, str):
+        return label(reason)
+    return "stop" if body.get("status") == "completed" else None
+
+
+def _fields(body: object, wanted: str) -> tuple[Mapping[str, Any], list[object]]:
+    """The object, and the list that must be in it."""
+    if not isinstance(body, Mapping):
+        raise NotACompletionError(f"a JSON object is needed, but got {kind_of(body)}")
+    found = body.get(wanted)
+    if not isinstance(found, list):
+        raise NotACompletionError(
+            f"the list {wanted!r} is missing; the fields are {sorted(map(str, body))[:10]}"
+        )
+    return body, found
+
+
+def _model(fields: Mapping[str, Any], fallback: str) -> str:
+    model = fields.get("model")
+    return label(model) if isinstance(model, str) and model else fallback
+
+
+def _usage(
+    fields: Mapping[str, Any], names: tuple[str, str], text: str, prompt_tokens: int
+) -> Usage:
+    reported = fields.get("usage")
     if isinstance(reported, Mapping):
-        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        prompt, completion = (reported.get(name) for name in names)
         if is_count(prompt) and is_count(completion):
             return Usage(prompt, completion)
     return Usage(prompt_tokens, estimate_tokens(text), estimated=True)

@@ -31,9 +31,14 @@ from llamea_gpu.llm._base import (
     FailedRequestError,
     require_usable,
 )
-from llamea_gpu.llm._completion import NotACompletionError, parse_completion, request_body
+from llamea_gpu.llm._completion import (
+    NotACompletionError,
+    parse_completion,
+    parse_response,
+    request_body,
+    responses_body,
+)
 from llamea_gpu.llm._faults import Fault, server_message
-from llamea_gpu.llm._responses import parse_response, responses_body
 from llamea_gpu.llm._secrets import Redactor, require_key
 from llamea_gpu.llm.retry import RetryPolicy
 

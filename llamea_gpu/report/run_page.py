@@ -22,9 +22,14 @@ from llamea_gpu.report.charts import (
     score,
     signed,
 )
-from llamea_gpu.report.cost_charts import cost_chart, cost_sentence, cost_table
 from llamea_gpu.report.details import run_details
-from llamea_gpu.report.progress_charts import progress, progress_by_cost
+from llamea_gpu.report.progress_charts import (
+    cost_chart,
+    cost_sentence,
+    cost_table,
+    progress,
+    progress_by_cost,
+)
 from llamea_gpu.report.run import Run, status_text
 from llamea_gpu.report.tree_charts import tree_by_generation, tree_by_score
 from llamea_gpu.report.yields import (

@@ -17,7 +17,7 @@ import pytest
 from support.recordings import small_recording
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.journal import Journal
+from llamea_gpu.bench.execution import Journal
 from llamea_gpu.errors import BenchError
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.library import LibrarySearcher

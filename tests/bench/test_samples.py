@@ -10,7 +10,7 @@ import pytest
 from support.simulated import simulated_bench, small_tasks
 
 from llamea_gpu import scoring
-from llamea_gpu.bench.journal import Journal
+from llamea_gpu.bench.execution import Journal
 from llamea_gpu.bench.samples import Samples
 from llamea_gpu.scoring import resampled_curves, score_space
 from llamea_gpu.tasks import Trace
