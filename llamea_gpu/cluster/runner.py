@@ -23,7 +23,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from llamea_gpu.cluster.connection import Nodes, connect, disconnect, import_ray
+from llamea_gpu.cluster.connection import connect, disconnect, import_ray
+from llamea_gpu.cluster.nodes import Nodes
 from llamea_gpu.cluster.worker import Block, Isolation, Report, compute, run_block
 from llamea_gpu.errors import ClusterError
 from llamea_gpu.modelled import AnyTask
