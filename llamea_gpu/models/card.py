@@ -25,6 +25,7 @@ from llamea_gpu.errors import SpaceError
 from llamea_gpu.files import read_bytes, write_text
 from llamea_gpu.models.gate import Figures, examine, spearman
 from llamea_gpu.models.model import SpaceModel, cloud_digest
+from llamea_gpu.models.proposals import PROPOSED
 from llamea_gpu.models.readings import Readings
 from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.spaces.catalogue import CARD_SUFFIX, CLOUD_SUFFIX
@@ -175,6 +176,8 @@ def confirmed(card: ModelCard, cloud: Cloud, measured: Cloud) -> ModelCard:
     # Once for each configuration.
     _, first = np.unique(measured.configurations, axis=0, return_index=True)
     new &= np.isin(np.arange(len(measured)), first)
+    if (named := measured.how == PROPOSED).any():
+        new &= named  # what else was measured is no prediction of the best
     if new.sum() < LEAST_PREDICTIONS:
         raise SpaceError(
             f"a confirmation needs at least {LEAST_PREDICTIONS} measured predictions that are not "

@@ -12,10 +12,10 @@ and measured times of what works:
 - **near the best**: the same over the best tenth of them by measured time, wanted >= .6. Optimizers
   crowd on plateaus: where the best tenth lies within the noise of its readings, not even the truth
   would agree with them. So the part is widened, in steps of a twentieth, until its ceiling is .9.
-  The figures of the plain tenth are given beside it (``docs/adr/0005-gate-of-models.md``).
+  The figures of the plain tenth are given beside it (``docs/adr/0006-gate-of-models.md``).
 
-Status and seconds are reported and decide nothing. Readings with quartiles more than 10 % apart are
-left out of agreements: they say little about the kernel.
+Status and seconds are reported and decide nothing. Readings with quartiles more than 10 % apart and
+single launches are left out of agreements: they say little about the kernel.
 
 Not here: what only a GPU can answer (:mod:`llamea_gpu.models.card`).
 """
@@ -31,7 +31,7 @@ import numpy as np
 from llamea_gpu.models.features import FeatureTable
 from llamea_gpu.models.forest import Floats
 from llamea_gpu.models.readings import Bools, Ints, Readings
-from llamea_gpu.models.recipe import Fit, Predictions, grow
+from llamea_gpu.models.recipe import Fit, Predictions, grow, times
 from llamea_gpu.spaces.cloud import Cloud
 
 FOLDS = 5
@@ -153,20 +153,24 @@ def examine(cloud: Cloud) -> Figures:
     readings = Readings.of(cloud)
     features = FeatureTable(cloud.names, cloud.values, cloud.ordinal).many(cloud.configurations)
 
-    def predictions(held_out: Bools) -> Predictions:
-        unseen = ~np.isin(readings.group, readings.group[held_out])
-        return Fit(grow(features, readings, unseen)).many(features[held_out])
+    def unseen(held_out: Bools) -> Bools:
+        rows: Bools = ~np.isin(readings.group, readings.group[held_out])
+        return rows
 
     fold = _folds(readings.group)
-    predicted = _joined([(fold == i, predictions(fold == i)) for i in range(FOLDS)])
+    predicted = _joined(
+        [
+            (part, Fit(grow(features, readings, unseen(part))).many(features[part]))
+            for part in (fold == i for i in range(FOLDS))
+        ]
+    )
     comparable = readings.ok & readings.steady
     left_out = {}
     for name, rows in _optimizers(cloud).items():
-        unseen = ~np.isin(readings.group, readings.group[rows])
-        held_out = (rows & comparable).sum()
-        if LEAST_HELD_OUT <= held_out <= (unseen & comparable).sum():
-            log_ms = predictions(rows).log_ms[comparable[rows]]
-            left_out[name] = _agreement(log_ms, readings, rows & comparable)
+        seen, asked = unseen(rows), rows & comparable
+        if LEAST_HELD_OUT <= asked.sum() <= (seen & comparable).sum():
+            log_ms = times(features, readings, seen, features[asked])
+            left_out[name] = _agreement(log_ms, readings, asked)
     error = np.abs(np.expm1(predicted.log_ms - readings.log_ms))
     near = comparable & (readings.log_ms <= readings.log_ms[comparable].min() + _NEAR)
     return Figures(
@@ -255,7 +259,9 @@ def _optimizers(cloud: Cloud) -> dict[str, Bools]:
     found = {how: cloud.how == how for how in sorted(set(cloud.how[proposed].tolist()))}
     if len(cloud.runs) > 1:
         for run in range(len(cloud.runs)):
-            found[f"all in run {run}"] = proposed & (cloud.run == run)
+            rows = proposed & (cloud.run == run)
+            if not any(np.array_equal(rows, known) for known in found.values()):
+                found[f"all in run {run}"] = rows  # that of one optimizer alone is there already
     return found
 
 

@@ -73,13 +73,29 @@ def controls(model: SpaceModel) -> list[Configuration]:
     return list(found)[:CONTROLS]
 
 
+def unmeasured(
+    model: SpaceModel, visits: Iterable[Configuration], count: int
+) -> list[Configuration]:
+    """At most ``count`` of the visits that were not measured, best first by the model.
+
+    One of each group that the model cannot tell apart.
+    """
+    search = _Search(model)
+    search.add(visits)
+    return [config for config, _ in search.proposals(count)]
+
+
 def write_proposals(
-    model: SpaceModel, proposals: Sequence[tuple[Configuration, float]], path: Path
+    model: SpaceModel,
+    proposals: Sequence[tuple[Configuration, float]],
+    path: Path,
+    visited: Iterable[tuple[Configuration, str]] = (),
 ) -> None:
     """JSON lines: what is to be measured, a header and then a configuration a line.
 
     ``c`` are value indices, ``values`` the same by name, ``how`` is proposed or control,
-    ``predicted_ms`` what the model says.
+    ``predicted_ms`` what the model says. The proposals come first, then the controls, then what is
+    ``visited``, each with its ``how``.
     """
     cloud = model.cloud
     header = {
@@ -90,10 +106,13 @@ def write_proposals(
         "names": cloud.names,
         "values": cloud.values,
     }
-    known = [(c, CONTROL, model.outcome(c).time_ms) for c in controls(model)]
+    others = [*((c, CONTROL) for c in controls(model)), *visited]
     lines = [
         {"c": c, "how": how, "predicted_ms": time_ms, "values": cloud.value_dict(c)}
-        for c, how, time_ms in [*((c, PROPOSED, ms) for c, ms in proposals), *known]
+        for c, how, time_ms in [
+            *((c, PROPOSED, ms) for c, ms in proposals),
+            *((c, how, model.outcome(c).time_ms) for c, how in others),
+        ]
     ]
     write_text(path, "".join(json.dumps(line) + "\n" for line in [header, *lines]))
 

@@ -83,7 +83,8 @@ class Readings:
         offsets = _run_offsets(cloud)
         own = np.log(cloud.times_ms) - np.nan_to_num(np.array(offsets))[cloud.run]
         spread = np.log(cloud.high_ms / cloud.low_ms)
-        single = cloud.low_ms == cloud.high_ms  # of many launches, no two quartiles are equal
+        # Quartiles of several launches are hardly ever equal; of all, they are not known.
+        single = (cloud.low_ms == cloud.high_ms) & bool((cloud.low_ms < cloud.high_ms).any())
         steady = cloud.ok & ~(spread > STEADY) & ~single  # unknown quartiles are no reproach
         noise = _noise(cloud, own, steady)
         status = _majority(group, cloud.statuses)

@@ -36,6 +36,7 @@ _NEAR = 0.03  # added to log(t / best) before its logarithm
 _CONTRADICTED = math.log(2.0)  # by out-of-bag trees, from which a single launch is not believed
 _LEAST_S = 1e-3  # added to seconds before their logarithm
 _PARTS = ("status", "time", "works", "fails")
+_DEPTH = 24
 _TREES = {"status": 60, "time": 100, "works": 40, "fails": 40, "single": 40}
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -96,9 +97,8 @@ class Fit:
 
     def _read(self, outputs: list[Floats]) -> Predictions:
         probability, time, works, fails = outputs
-        above = np.maximum(np.exp(time[:, 0]) - _NEAR, 0)
         least = [np.maximum(np.exp(log_s) - _LEAST_S, 0) for log_s in (works, fails)]
-        return Predictions(probability, self._best + above, *least)
+        return Predictions(probability, _log_ms(time, self._best), *least)
 
 
 def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
@@ -110,10 +110,46 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
     Raises:
         SpaceError: fewer than 20 of the rows work.
     """
-    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+    from sklearn.ensemble import ExtraTreesClassifier
 
+    time, best = _time(features, readings, rows)
     works = rows & np.isfinite(readings.log_ms)
     fails = rows & (readings.status != 0)
+    log_s = np.log(np.stack([readings.compile_s, readings.benchmark_s], axis=1) + _LEAST_S)
+    known = np.isfinite(log_s).all(axis=1)
+    classifier = ExtraTreesClassifier(
+        _TREES["status"], max_features=0.5, max_depth=_DEPTH, random_state=0
+    )
+    classifier.fit(features[rows], readings.status[rows])
+    status = Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_])
+    ensembles = {"status": _spread(status, classifier.classes_), "time": time}
+    small = {"max_features": 0.5, "min_samples_leaf": 3}
+    for name, chosen in (("works", works & known), ("fails", fails & known)):
+        # Where nothing fails, no failure is predicted, and its seconds are never asked for.
+        chosen = chosen if chosen.any() else works & known
+        ensembles[name] = _regression(name, features[chosen], log_s[chosen], None, **small)
+    arrays = {
+        f"{part}_{name}": array
+        for part in _PARTS
+        for name, array in ensembles[part].arrays().items()
+    }
+    return {**arrays, "best": np.array(best)}
+
+
+def times(features: Features, readings: Readings, rows: Bools, asked: Features) -> Floats:
+    """(n,) logarithms of the times of ``asked``, (n, F), by a fit to some rows: see `grow`."""
+    time, best = _time(features, readings, rows)
+    return _log_ms(Forest([time]).many(asked)[0], best)
+
+
+def _log_ms(answers: Floats, best: float) -> Floats:
+    log_ms: Floats = best + np.maximum(np.exp(answers[:, 0]) - _NEAR, 0)
+    return log_ms
+
+
+def _time(features: Features, readings: Readings, rows: Bools) -> tuple[Ensemble, float]:
+    """The trees for times, and the logarithm of the best one that they were grown on."""
+    works = rows & np.isfinite(readings.log_ms)
     if works.sum() < LEAST_WORKING:
         raise SpaceError(
             f"a model needs at least {LEAST_WORKING} measurements that work, but there are "
@@ -125,39 +161,18 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
     best = float(readings.log_ms[steady].min())
     target = np.log(np.maximum(readings.log_ms - best, 0) + _NEAR)
     timed = steady | _believed(features, target, works & readings.single & ~steady, steady)
-    log_s = np.log(np.stack([readings.compile_s, readings.benchmark_s], axis=1) + _LEAST_S)
-    known = np.isfinite(log_s).all(axis=1)
+    weight = readings.weight[timed]
+    return _regression("time", features[timed], target[timed], weight, max_features=1.0), best
 
-    def regression(
-        chosen: Bools, values: Floats, weight: Floats | None, **options: Any
-    ) -> Ensemble:
-        model = ExtraTreesRegressor(max_depth=24, random_state=0, **options)
-        weight = None if weight is None else weight[chosen]
-        model.fit(features[chosen], values[chosen], sample_weight=weight)
-        return Ensemble.of_trees([tree.tree_ for tree in model.estimators_])
 
-    classifier = ExtraTreesClassifier(
-        _TREES["status"], max_features=0.5, max_depth=24, random_state=0
-    )
-    classifier.fit(features[rows], readings.status[rows])
-    ensembles = {
-        "status": Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_]),
-        "time": regression(
-            timed, target, readings.weight, n_estimators=_TREES["time"], max_features=1.0
-        ),
-    }
-    small = {"max_features": 0.5, "min_samples_leaf": 3}
-    for name, chosen in (("works", works & known), ("fails", fails & known)):
-        # Where nothing fails, no failure is predicted, and its seconds are never asked for.
-        chosen = chosen if chosen.any() else works & known
-        ensembles[name] = regression(chosen, log_s, None, n_estimators=_TREES[name], **small)
-    ensembles["status"] = _spread(ensembles["status"], classifier.classes_)
-    arrays = {
-        f"{part}_{name}": array
-        for part in _PARTS
-        for name, array in ensembles[part].arrays().items()
-    }
-    return {**arrays, "best": np.array(best)}
+def _regression(
+    part: str, features: Features, target: Floats, weight: Floats | None, **options: Any
+) -> Ensemble:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    model = ExtraTreesRegressor(_TREES[part], max_depth=_DEPTH, random_state=0, **options)
+    model.fit(features, target, sample_weight=weight)
+    return Ensemble.of_trees([tree.tree_ for tree in model.estimators_])
 
 
 def _believed(features: Features, target: Floats, single: Bools, steady: Bools) -> Bools:
@@ -168,7 +183,7 @@ def _believed(features: Features, target: Floats, single: Bools, steady: Bools) 
         return single
     rows = single | steady
     model = ExtraTreesRegressor(
-        _TREES["single"], min_samples_leaf=2, max_depth=24, bootstrap=True, random_state=0
+        _TREES["single"], min_samples_leaf=2, max_depth=_DEPTH, bootstrap=True, random_state=0
     )
     model.fit(features[rows], target[rows])
     bags = model.estimators_samples_

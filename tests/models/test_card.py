@@ -141,6 +141,10 @@ def test_good_predictions_confirm_a_model_on_any_machine(card, cloud, proposals)
         assert live.confirmation.best < 1.02
         assert live.confirmation.spearman > 0.3
         assert live.passed
+        beside = measured(cloud, configs, slower)
+        how = np.where(np.arange(len(beside)) < 25, "proposed", "searcher")
+        fewer = confirmed(card, cloud, replace(beside, how=how))
+        assert fewer.confirmation.predictions == 25  # the searchers' points are no predictions
         assert live.open == ["searchers live"]
 
 

@@ -56,13 +56,18 @@ def cells(rows: int) -> np.ndarray:
 def test_no_fit_has_seen_code_that_it_is_asked_for(monkeypatch) -> None:
     cloud = formula_cloud(300)
     seen = []
-    real = gate.grow
 
-    def grow(features, readings, rows):
-        seen.append((readings.group, rows.copy()))
-        return real(features, readings, rows)
+    def spied(name):
+        real = getattr(gate, name)
 
-    monkeypatch.setattr(gate, "grow", grow)
+        def fit(features, readings, rows, *asked):
+            seen.append((readings.group, rows.copy()))
+            return real(features, readings, rows, *asked)
+
+        monkeypatch.setattr(gate, name, fit)
+
+    spied("grow")
+    spied("times")
     examine(cloud)
     assert len(seen) == gate.FOLDS + 2
     for group, rows in seen:
@@ -81,6 +86,12 @@ def test_a_run_is_left_out_where_half_of_what_works_remains() -> None:
     assert {"all in run 0", "all in run 1", "all in run 2"} <= set(examine(cloud).left_out)
     mostly = replace(cloud, run=np.where(np.arange(400) < 350, 0, cloud.run))
     assert "all in run 0" not in examine(mostly).left_out
+
+
+def test_a_run_of_one_optimizer_alone_is_left_out_once() -> None:
+    cloud = formula_cloud(400, runs=2)
+    how = np.where((cloud.run == 1) & (cloud.how != "random"), "searcher", cloud.how)
+    assert set(examine(replace(cloud, how=how)).left_out) == {"searcher", "all in run 0"}
 
 
 def test_the_part_near_the_best_is_as_wide_as_the_readings_can_order() -> None:

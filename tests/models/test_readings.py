@@ -10,7 +10,9 @@ import pytest
 from support.clouds import small_cloud
 from support.modelled import formula_cloud
 
+from llamea_gpu.models.features import FeatureTable
 from llamea_gpu.models.readings import Readings
+from llamea_gpu.models.recipe import times as times_of
 
 
 def test_equal_configurations_and_equal_code_are_one_group() -> None:
@@ -38,6 +40,29 @@ def test_an_unsteady_reading_counts_only_where_there_is_no_steady_one() -> None:
     assert math.exp(readings.log_ms[0]) == pytest.approx(1.01)
     assert math.exp(readings.log_ms[1]) == pytest.approx(0.5)
     assert readings.weight[3] < readings.weight[6] / 10
+
+
+def test_a_single_launch_counts_where_code_was_not_timed_properly_and_is_not_contradicted() -> None:
+    cloud = formula_cloud(500)
+    works = np.flatnonzero(cloud.ok & (cloud.how != "random"))
+    wrong, right = works[:5], works[5:10]
+    once = np.concatenate([wrong, right])
+    times = cloud.times_ms.copy()
+    times[wrong] *= 40  # the host was busy
+    low, high = cloud.low_ms.copy(), cloud.high_ms.copy()
+    low[once] = high[once] = times[once]
+    codes = cloud.source.copy()
+    codes[once] = [f"once {i}" for i in once]
+    single = replace(cloud, times_ms=times, low_ms=low, high_ms=high, source=codes)
+    readings = Readings.of(single)
+    alone = readings.single[once]
+    assert alone.sum() >= 8  # of equal configurations, one may have been timed properly
+    assert not readings.steady[once[alone]].any()
+    features = FeatureTable(cloud.names, cloud.values, cloud.ordinal).many(cloud.configurations)
+    rows = np.ones(len(cloud), dtype=bool)
+    found = np.exp(times_of(features, readings, rows, features[once[alone]]))
+    truth = np.exp(Readings.of(cloud).log_ms[once[alone]])
+    assert np.abs(np.log(found / truth)).max() < np.log(2)
 
 
 def test_runs_are_brought_to_the_scale_of_the_largest() -> None:

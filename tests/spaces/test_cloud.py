@@ -113,6 +113,17 @@ def test_merging_keeps_every_row_and_whose_run_it_was():
     assert [rows.tolist() for rows in both.repeats()] == [[0, 3, 6, 7, 10, 13], [1, 4, 8, 11]]
 
 
+def test_clouds_of_other_recorders_words_are_merged():
+    argument = {"shape": [8, 8], "dtype": "torch.float16"}
+    one = small_cloud(info=replace(INFO, framework="helion 1.5.0", arguments=(argument,)))
+    named = {"name": "x", **argument, "strides": [8, 1]}
+    two = later(info=replace(INFO, framework="Helion 1.5.0", arguments=(named,)))
+    assert merged([one, two]).info == one.info
+    other = later(info=replace(two.info, arguments=({**named, "shape": [8, 4]},)))
+    with pytest.raises(SpaceError, match="differ in arguments"):
+        merged([one, other])
+
+
 def test_one_merged_is_itself():
     assert same_cloud(merged([small_cloud()]), small_cloud())
 
