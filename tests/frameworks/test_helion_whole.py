@@ -44,6 +44,16 @@ def test_what_was_measured_is_normal_here(cloud: Cloud, kernel: BoundKernel) -> 
         assert space.sample(len(cloud.starts)) == list(cloud.starts)
 
 
+def test_a_parameter_that_helion_had_not_yet_is_off() -> None:
+    older = load_cloud("clouds/helion/cross_entropy-8192x50257-h200")
+    bound = bind(older)
+    assert bound.template.names == older.names
+    assert "reduction_fusion" not in older.names
+    with bound.pretended():
+        config = bound.space(np.random.default_rng(0), older.starts, older.default)
+        assert config.canonical(older.starts[0]) == older.starts[0]
+
+
 def test_the_tables_say_what_helion_says(cloud: Cloud, kernel: BoundKernel) -> None:
     rng = np.random.default_rng(1)
     space = kernel.template

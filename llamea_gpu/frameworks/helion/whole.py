@@ -45,7 +45,10 @@ KERNELS_VARIABLE = "LLAMEA_GPU_KERNELS"  # folders of the user's own kernel scri
 # each.
 _MOST_KEPT = 100_000
 _DRAWS = 4096  # random configurations of each kind that are kept
-_bound: dict[tuple[Path, str, str], BoundKernel] = {}
+# Parameters that Helion has had since 1.5.1, and what its ConfigSpec knows of them. A space that
+# was measured without has them off, which is their default.
+_OPTIONAL = {"reduction_fusion": "reduction_fusion_available"}
+_bound: dict[tuple[Path, str, str, tuple[str, ...]], BoundKernel] = {}
 
 
 @dataclass(eq=False)
@@ -119,9 +122,10 @@ def bind(cloud: Cloud) -> BoundKernel:
     gpu = _gpu(cloud)
     try:
         script = _script(cloud)
-        key = (script, cloud.shape, gpu)
+        off = tuple(name for name in _OPTIONAL if name not in cloud.names)
+        key = (script, cloud.shape, gpu, off)
         if key not in _bound:
-            _bound[key] = _bind(script, cloud.shape, gpu)
+            _bound[key] = _bind(*key)
     except RecordingError as error:
         raise SpaceError(f"{cloud.info.name}: {error}") from error
     found = _bound[key]
@@ -129,15 +133,17 @@ def bind(cloud: Cloud) -> BoundKernel:
     return found
 
 
-def _bind(script: Path, shape: str, gpu: str) -> BoundKernel:
+def _bind(script: Path, shape: str, gpu: str, off: tuple[str, ...]) -> BoundKernel:
     from llamea_gpu.frameworks.helion.static import pretend_gpu
 
     with pretend_gpu(gpu) as pretended:
         case = pretended.load_case(script, shape or None)
         bound = pretended.bind(case.kernel, case.arguments)
+        for name in off:
+            setattr(bound.config_spec, _OPTIONAL[name], False)
         generation = bound.config_spec.create_config_generation()
         seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
-        key = (read_text(script), shape, gpu)
+        key = (read_text(script), shape, gpu, *off)
         return BoundKernel(gpu, case, bound, _shared_space(generation, seeds, key))
 
 
@@ -182,9 +188,9 @@ class _Draws:
 
 
 def _shared_space(
-    generation: Any, seeds: Sequence[list[Any]], kernel: tuple[str, str, str]
+    generation: Any, seeds: Sequence[list[Any]], kernel: tuple[str, ...]
 ) -> HelionSpace:
-    """The space that runs copy; ``kernel`` is its script's text, its shape and the GPU."""
+    """The space that runs copy; ``kernel`` is its script's text, shape, GPU and what is off."""
     from llamea_gpu.frameworks.helion.space import HelionSpace
 
     class SharedSpace(HelionSpace):
