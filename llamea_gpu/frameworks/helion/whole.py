@@ -231,7 +231,7 @@ def _shared_space(
     return space
 
 
-def _form(space: Any, kernel: tuple[str, str, str]) -> NormalForm | None:
+def _form(space: Any, kernel: tuple[str, ...]) -> NormalForm | None:
     """Its normal form: recalled from the cache folder, or learnt (some seconds) and kept there."""
     facts = (*kernel, space.names, space.values, space.ordinal, space.starts, *_versions())
     file = cache_folder() / f"normal-form-{hashlib.sha256(repr(facts).encode()).hexdigest()}.npy"
