@@ -6,6 +6,7 @@ would compile; what they cost on a GPU is no matter here.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import os
@@ -59,6 +60,7 @@ def sizes(name: str, configuration: dict[str, Any]) -> dict[str, int]:
 MAX_THREADS = 1024
 
 
+@functools.cache
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"shipped_{name}", FOLDER / f"{name}.py")
     assert spec is not None
@@ -68,6 +70,7 @@ def module(name: str) -> ModuleType:
     return loaded
 
 
+@functools.cache
 def searchspace(name: str) -> Searchspace:
     script = module(name)
     return Searchspace(script.TUNE_PARAMS, script.RESTRICTIONS, MAX_THREADS)
