@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.answering import Answerer
 from support.command_line import llamea
-from support.programs import answer, climber_program
+from support.programs import answer, climber_program, random_program
 from support.whole import toy_task
 
+from llamea_gpu.archive import Archive
 from llamea_gpu.area import Yardstick
 from llamea_gpu.errors import TaskError, UnknownSpaceError
 from llamea_gpu.evolution.behaviour import describe
 from llamea_gpu.evolution.candidate import PARTIAL, SCORED
 from llamea_gpu.evolution.mechanisms import mechanisms
+from llamea_gpu.evolution.parents import breeding_pool
+from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.session import Problem, build_problem, start
+from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.modelled import load_tasks
 from llamea_gpu.programs import make
 from llamea_gpu.prompting import SpaceFacts
@@ -56,6 +63,9 @@ async def test_programs_are_bred_and_a_stopped_run_goes_on(
     assert best is not None
     assert best.p is not None
     assert best.p < 1
+    pool = breeding_pool(outcome.population, settings)
+    assert best in pool.elite
+    assert best in pool.front
     system, user = (message.content for message in client.asked[0].messages)
     assert "evaluate.submit(space.sample(evaluate.parallel))" in system
     assert "The budget is 30 seconds" in system
@@ -107,6 +117,30 @@ async def test_a_runs_pages_say_that_its_score_is_modelled(
     assert "'P ± s.e.'" not in text
     assert "text='P'" not in text
     assert page.scale.startswith("Modelled score: 0 is Helion's")
+
+
+def test_a_cloud_that_ships_is_evolved_on_through_an_exchange(tmp_path: Path) -> None:
+    """With Helion's real space, and with what a new run on whole spaces decides."""
+    pytest.importorskip("helion")
+    folder = tmp_path / "run"
+    answers = {f"1-000{slot}-0": answer(random_program(4 + slot)) for slot in range(2)}
+    with Answerer(folder, answers):
+        done = llamea(
+            *("evolve", "-o", folder, "--plain", "--route", "batch", "--model", "canned"),
+            *("--space", CLOUD, "--unfit", "--budget-s", "1", "--repeats", "2", "--workers", "1"),
+            *("--candidates", "2", "--offspring", "2", "--parents", "1", "--poll-s", "0.05"),
+            *("--seed-program", "random_search", "--tuned-variants", "1"),
+        )
+    assert "modelled" in done.stdout
+    with closing(Archive.open(folder, read_only=True)) as archive:
+        settings = recorded_settings(archive.facts["settings"])
+        assert (settings.fresh_seeds, settings.race_repeats) == (True, 2)
+        population = Population.read(archive)
+        written = population.written().candidates
+        assert [c.status for c in written] == [SCORED, SCORED]
+        assert all(archive.traces(c.slot, 0, CLOUD.split("/")[-1], trials=True) for c in written)
+        assert [c.rescored for c in population.candidates if c.rescored] == [(1,)]
+        assert "pid_type" in archive.call(0, 0).request.messages[-1].content
 
 
 def test_what_would_have_been_better_is_not_said() -> None:
