@@ -9,8 +9,8 @@ An arm is ENGINE=SPEC as of scripts/bench_live.py: ``pipelined`` is the engine's
 bench_live.py writes; what is there is not run again. Times are modelled, not measured. Needs
 Helion, but no GPU.
 
-The summary gives, for each kernel and arm at each mark, the mean over runs of the best so far
-relative to the best known time, with a bootstrap interval of 95 %, and mean ranks over kernels.
+The summary gives, for each cloud and arm at each mark, the mean over runs of the best so far
+relative to the best known time, with a bootstrap interval of 95 %, and mean ranks over clouds.
 With --live, the rank correlation of the arms' means with those of live runs, kernel by kernel.
 """
 
@@ -166,31 +166,31 @@ def area(run: Mapping[str, Any], seconds: float) -> float:
     return float(np.mean(np.log(np.array(best) / run["best_known_ms"])))
 
 
-Runs = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # by kernel and arm
+Runs = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # by kernel or cloud, and arm
 
 
-def grouped(runs: Iterable[Mapping[str, Any]]) -> Runs:
-    """By kernel and arm."""
+def grouped(runs: Iterable[Mapping[str, Any]], by: str) -> Runs:
+    """By kernel or cloud, and arm."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
-        found[run["kernel"], run["arm"]].append(run)
+        found[Path(run[by]).name, run["arm"]].append(run)
     return found
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Tables in Markdown, one a kernel and one over kernels."""
-    by_pair = grouped(runs)
-    kernels = sorted({kernel for kernel, _ in by_pair})
+    """Tables in Markdown, one a cloud and one over clouds."""
+    by_pair = grouped(runs, "cloud")
+    clouds = sorted({cloud for cloud, _ in by_pair})
     arms = list(dict.fromkeys(arm for _, arm in by_pair))
     lines = [f"modelled; {len(runs)} runs; best so far / best known, mean [95 %] over runs"]
     ranks: dict[str, dict[float, list[float]]] = {arm: defaultdict(list) for arm in arms}
     overall: dict[str, dict[float, list[float]]] = {arm: defaultdict(list) for arm in arms}
-    for kernel in kernels:
-        lines += ["", f"{kernel}:", "", header()]
-        present = [arm for arm in arms if (kernel, arm) in by_pair]
+    for cloud in clouds:
+        lines += ["", f"{cloud}:", "", header()]
+        present = [arm for arm in arms if (cloud, arm) in by_pair]
         means = {}
         for arm in present:
-            found = by_pair[kernel, arm]
+            found = by_pair[cloud, arm]
             cells = []
             for mark in MARKS_S:
                 ratios = np.array([best_at(r, mark) / r["best_known_ms"] for r in found])
@@ -204,9 +204,9 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> str:
             order = sorted(present, key=lambda arm: means[arm, mark])
             for place, arm in enumerate(order, start=1):
                 ranks[arm][mark].append(place)
-    title = "mean over kernels of best so far / best known (mean rank):"
+    title = "mean over clouds of best so far / best known (mean rank):"
     lines += ["", title, "", overall_header()]
-    points = {arm: score(by_pair, kernels, arm) for arm in arms}
+    points = {arm: score(by_pair, clouds, arm) for arm in arms}
     for arm in sorted(arms, key=lambda arm: -points[arm]):
         cells = [
             f"{np.mean(overall[arm][mark]):.3f} ({np.mean(ranks[arm][mark]):.1f})"
@@ -218,23 +218,23 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def header() -> str:
-    """Of a kernel's table."""
+    """Of a cloud's table."""
     marks = " | ".join(f"{mark:g} s" for mark in MARKS_S)
     return f"| arm | runs | {marks} | area | configurations |\n|{'---|' * (len(MARKS_S) + 4)}"
 
 
 def overall_header() -> str:
-    """Of the table over kernels."""
+    """Of the table over clouds."""
     marks = " | ".join(f"{mark:g} s" for mark in MARKS_S)
     return f"| arm | score | {marks} | own CPU s |\n|{'---|' * (len(MARKS_S) + 3)}"
 
 
-def score(runs: Runs, kernels: Sequence[str], arm: str) -> float:
-    """Mean over kernels of the score of docs/adr/0005, with the yardstick's runs of this folder."""
+def score(runs: Runs, clouds: Sequence[str], arm: str) -> float:
+    """Mean over clouds of the score of docs/adr/0005, with the yardstick's runs of this folder."""
     found = []
-    for kernel in kernels:
+    for cloud in clouds:
         own, least = (
-            [area(run, MARKS_S[-1]) for run in runs.get((kernel, name), ())]
+            [area(run, MARKS_S[-1]) for run in runs.get((cloud, name), ())]
             for name in (arm, YARDSTICK)
         )
         if own and least:
@@ -254,7 +254,7 @@ def against_live(modelled: Sequence[Mapping[str, Any]], live: Sequence[Mapping[s
     """Rank correlation of the arms' means, kernel by kernel and mark by mark."""
     from scipy.stats import spearmanr
 
-    ours, theirs = grouped(modelled), grouped(live)
+    ours, theirs = grouped(modelled, "kernel"), grouped(live, "kernel")
     lines = ["", "", "rank correlation with live runs (arms in common):"]
     for kernel in sorted({kernel for kernel, _ in ours} & {kernel for kernel, _ in theirs}):
         arms = sorted(
