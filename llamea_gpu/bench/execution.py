@@ -50,6 +50,9 @@ _AHEAD = 16
 Progress = Callable[[int, int], None]
 
 
+_MAX_BYTES = 1 << 30
+
+
 def make_plan(
     searchers: Sequence[Searcher], tasks: Sequence[AnyTask], repeats: int, settings: BenchSettings
 ) -> Plan:
@@ -247,9 +250,6 @@ def _crashed(seed: int, future: Future[Trace]) -> Trace:
         seed=seed,
         error=str(future.exception()),
     )
-
-
-_MAX_BYTES = 1 << 30
 
 
 class Journal:

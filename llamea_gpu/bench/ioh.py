@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from ioh.iohcpp.problem import IntegerSingleObjective
 
 
+FORMAT_VERSION = "0.3.5"  # of IOHexperimenter, whose format this is
+SUITE = "llamea_gpu"
+
+
 def problem(space: str | Recording, search_path: Sequence[Path] = ()) -> IntegerSingleObjective:
     """The recording as an ``ioh`` problem to minimise: kernel time in ms.
 
@@ -83,10 +87,6 @@ def problem(space: str | Recording, search_path: Sequence[Path] = ()) -> Integer
     )
     made.bounds.ub = [cardinality - 1 for cardinality in configurations.cardinalities]
     return made
-
-
-FORMAT_VERSION = "0.3.5"  # of IOHexperimenter, whose format this is
-SUITE = "llamea_gpu"
 
 
 def write_logs(results: BenchResults, spaces: Mapping[str, SearchSpace], folder: Path) -> None:

@@ -46,6 +46,9 @@ RUNS = "bench.parquet"
 _MAX_SUMMARY_BYTES = 1 << 26
 
 
+SHIPPED = "h200"
+
+
 @dataclass(frozen=True, slots=True)
 class BenchResults:
     """What was run, every run's trace, and what was found.
@@ -179,9 +182,6 @@ def _check_names(path: Path, document: _Summary) -> None:
     for rule, holds in rules.items():
         if not holds:
             raise BenchError(f"{path}: a bench must have {rule}, but has not: get it again")
-
-
-SHIPPED = "h200"
 
 
 def load_baseline(folder: Path | None = None) -> BenchResults:

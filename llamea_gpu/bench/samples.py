@@ -33,6 +33,9 @@ RESAMPLES = 1000
 _SHOWN = np.rint(np.linspace(0, AXIS_POINTS - 1, CURVE_POINTS)).astype(np.int64)
 
 
+TARGETS_PERCENT = (10, 5, 1)  # above the optimum
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """One searcher on one space.
@@ -109,9 +112,6 @@ def _cell(task: AnyTask, traces: Sequence[Trace], resamples: int) -> Cell:
     replicates = score.p + widen * (curves.mean(axis=1) - score.p)
     variance = widen**2 * curves[:, _SHOWN].var(axis=0, ddof=1)
     return Cell(score, traces, run_p, curve, variance, replicates)
-
-
-TARGETS_PERCENT = (10, 5, 1)  # above the optimum
 
 
 @dataclass(frozen=True, slots=True)

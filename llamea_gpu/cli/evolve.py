@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from llamea_gpu.report import LiveReport
 
 
+SHOWN_CANDIDATES = 10
+
+
 @options_of(
     EvolutionSettings,
     leave=("model", "further_models", "operators", "repeats_by_space", "replay_strict"),
@@ -198,9 +201,6 @@ def _print_warnings(console: Console, warnings_: Sequence[str]) -> None:
     if warnings_:
         more = f" (and {len(warnings_) - 1} more like it)" if len(warnings_) > 1 else ""
         console.print(f"[yellow]warning:[/] {cell(warnings_[0])}{more}", soft_wrap=True)
-
-
-SHOWN_CANDIDATES = 10
 
 
 class Several:

@@ -49,7 +49,19 @@ PointsFile = Annotated[
     ),
 ]
 # Of a recorder's settings, options that are not called as their field.
-NAMES = {"seconds": "--seconds", "devices": "--device"}
+_NAMES = {"seconds": "--seconds", "devices": "--device"}
+
+
+STATIC = "STATIC: compiled for a GPU that is not here, never launched. Not a measurement."
+Script = Annotated[
+    str, typer.Argument(help="Python file that defines helion_kernel(), or a shipped kernel.")
+]
+Shape = Annotated[str | None, typer.Option(help="One of the script's shapes; default: medium.")]
+_HELION_NAMES = {
+    **_NAMES,
+    "compile_timeout_s": "--compile-timeout",
+    "timing_timeout_s": "--timing-timeout",
+}
 
 
 @app.callback()
@@ -59,7 +71,7 @@ def _record() -> None:
 
 @app.command("kernel-tuner")
 @options_of(
-    KernelTunerSettings, leave=("command", "sizes"), names={**NAMES, "timeout_s": "--timeout"}
+    KernelTunerSettings, leave=("command", "sizes"), names={**_NAMES, "timeout_s": "--timeout"}
 )
 def kernel_tuner(
     given: dict[str, Any],
@@ -208,22 +220,8 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-STATIC = "STATIC: compiled for a GPU that is not here, never launched. Not a measurement."
-
-Script = Annotated[
-    str, typer.Argument(help="Python file that defines helion_kernel(), or a shipped kernel.")
-]
-Shape = Annotated[str | None, typer.Option(help="One of the script's shapes; default: medium.")]
-
-_NAMES = {
-    **NAMES,
-    "compile_timeout_s": "--compile-timeout",
-    "timing_timeout_s": "--timing-timeout",
-}
-
-
 @app.command("helion")
-@options_of(HelionSettings, leave=("command", "shape"), names=_NAMES)
+@options_of(HelionSettings, leave=("command", "shape"), names=_HELION_NAMES)
 def record_helion(
     given: dict[str, Any],
     script: Script,

@@ -53,17 +53,18 @@ app.command("describe-helion")(record.describe_helion)
 app.command("model")(model_command.model)
 
 
+T1_NAME = "T1.json"
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the output.")]
+Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
+_BEST = 5
+
+
 class Format(str, Enum):
     """Formats that a recording can be written in."""
 
     NATIVE = "native"
     T4 = "t4"
     KERNEL_TUNER = "kernel-tuner"
-
-
-T1_NAME = "T1.json"
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the output.")]
-Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
 
 
 @app.command("list")
@@ -259,9 +260,6 @@ def _short(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return ", ".join(_short(item) for item in value)
     return str(value)
-
-
-_BEST = 5
 
 
 def described(info: RecordingInfo, of: Cloud | SearchSpace) -> dict[str, Any]:

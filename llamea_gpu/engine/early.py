@@ -25,15 +25,16 @@ from llamea_gpu.engine.nvidia import cuda_in_use
 from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.engine.worker import Channel, Stage
 
+_early: list[_Early] = []
+_stages: dict[int, Stage] = {}
+_numbers = itertools.count()
+
 
 @dataclass(slots=True)
 class _Early:
     owner: int
     template: ForkedTemplate
     folder: tempfile.TemporaryDirectory[str]
-
-
-_early: list[_Early] = []
 
 
 def fork_early() -> None:
@@ -63,10 +64,6 @@ def _end() -> None:
                 early.template.stop()
             early.folder.cleanup()
     _early.clear()
-
-
-_stages: dict[int, Stage] = {}
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)

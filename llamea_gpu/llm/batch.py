@@ -41,6 +41,11 @@ from llamea_gpu.llm._base import (
 from llamea_gpu.llm._completion import NotACompletionError, parse_completion, request_body
 from llamea_gpu.llm._jsonl_folder import JsonlFolder, Record
 
+_URL = "/v1/chat/completions"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_STEM_CHARS = 80
+_MAX_PROBLEM_CHARS = 300
+
 
 class BatchExchange:
     """An exchange folder, seen from the side that asks and from the side that answers.
@@ -243,12 +248,6 @@ def _require_answer(record: Record[ChatAnswer | str], request: ChatRequest) -> C
     if usage.estimated:
         usage = replace(usage, prompt_tokens=request.estimated_prompt_tokens())
     return replace(answer, usage=usage, model=answer.model or request.model)
-
-
-_URL = "/v1/chat/completions"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_MAX_STEM_CHARS = 80
-_MAX_PROBLEM_CHARS = 300
 
 
 def format_request(request: ChatRequest) -> str:

@@ -38,6 +38,12 @@ _MAX_BYTES = 1 << 28
 _REMEDY = "Remedy: replay with the settings and the version that recorded it, or record again"
 
 
+_MAX_CHARS = 20_000
+_MAX_EXACT = 5
+_MAX_DIFF_LINES = 24
+_MAX_LINE_CHARS = 160
+
+
 class Exchange(NamedTuple):
     """One question and its answer; a recording keeps the question's id, model and messages.
 
@@ -252,12 +258,6 @@ def _seconds(value: object) -> float:
     if not isinstance(value, int | float) or not 0 <= float(value) < math.inf:
         raise ValueError(f"elapsed_s must be a finite number of at least 0, but is {value!r:.40}")
     return float(value)
-
-
-_MAX_CHARS = 20_000
-_MAX_EXACT = 5
-_MAX_DIFF_LINES = 24
-_MAX_LINE_CHARS = 160
 
 
 @dataclass(frozen=True, slots=True)

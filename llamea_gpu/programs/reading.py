@@ -27,6 +27,9 @@ _SHOWN_PROBLEMS = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n\s*\n")
 
 
+_Methods = Mapping[ast.ClassDef, ast.FunctionDef | None]
+
+
 def read_program(source: str, class_name: str = "") -> Program:
     """The program that ``source`` defines, its hyperparameters at their defaults.
 
@@ -95,9 +98,6 @@ def _parsed(source: str, class_name: str, screened: bool) -> Program:
         idea=idea_of(tree, optimizer),
         digest=program_digest(tree, optimizer.name),  # last: the tree is another afterwards
     )
-
-
-_Methods = Mapping[ast.ClassDef, ast.FunctionDef | None]
 
 
 def find_optimizer(

@@ -28,6 +28,10 @@ from llamea_gpu.report.page import render_page, require_plotly
 from llamea_gpu.report.run import Run, read_run
 from llamea_gpu.report.run_page import run_page
 
+EVERY_S = 5.0
+# A long run's report takes longer to write: it may use up to a tenth of the time.
+SHARE_OF_TIME = 0.1
+
 
 def read_source(source: Path, prices: Mapping[str, Price] | None = None) -> Run | BenchResults:
     """What ``source`` holds. ``prices`` by model name default to the shipped table.
@@ -74,11 +78,6 @@ def write_comparison(
     """
     require_plotly()
     write_text(output, render_page(comparison_page(training, again, costs, output.stem)))
-
-
-EVERY_S = 5.0
-# A long run's report takes longer to write: it may use up to a tenth of the time.
-SHARE_OF_TIME = 0.1
 
 
 class LiveReport:

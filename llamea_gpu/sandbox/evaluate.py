@@ -24,6 +24,10 @@ _MAX_REPLY_BYTES = max(
 )
 
 
+# The host, which ends a run that only revisits, never sees a call without a configuration.
+_MAX_EMPTY_CALLS = 10_000
+
+
 def request(packet: bytes) -> bytes:
     """One round trip. The host ends a run by closing the channel, usually with a SIGKILL."""
     try:
@@ -44,10 +48,6 @@ def rest(first: bytes, size: int) -> bytes:
         parts.append(request(protocol.KIND.pack(protocol.NEXT)))
         missing -= len(parts[-1])
     return b"".join(parts)
-
-
-# The host, which ends a run that only revisits, never sees a call without a configuration.
-_MAX_EMPTY_CALLS = 10_000
 
 
 class RowedSpace(Protocol):

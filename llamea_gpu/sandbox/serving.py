@@ -37,6 +37,13 @@ _SINGLE_BYTES = protocol.KIND_AND_WORD.size
 _Rows = NDArray[np.int32]
 
 
+SPACE_KINDS = frozenset(
+    (protocol.PLACE, protocol.SAMPLE, protocol.POOL, protocol.NEIGHBORS, protocol.REPAIR)
+)
+_COUNT = struct.Struct("=q")
+_TWO_WORDS = struct.Struct("=ii")
+
+
 @dataclass(frozen=True, slots=True)
 class _End:
     """Why the host stopped serving. ``outcome`` is empty when only the exit status tells."""
@@ -266,13 +273,6 @@ class _Service:
             raise _Over("protocol", "requests without reading the answers") from None
         except (BrokenPipeError, ConnectionResetError):
             return  # it ended meanwhile: the next receive says so
-
-
-SPACE_KINDS = frozenset(
-    (protocol.PLACE, protocol.SAMPLE, protocol.POOL, protocol.NEIGHBORS, protocol.REPAIR)
-)
-_COUNT = struct.Struct("=q")
-_TWO_WORDS = struct.Struct("=ii")
 
 
 class SpaceService:

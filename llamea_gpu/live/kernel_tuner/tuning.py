@@ -51,6 +51,12 @@ EVALUATIONS = 200  # without a budget of one's own
 _Result = Mapping[str, Any]
 
 
+_MOST_SHOWN = 300
+_HOPELESS = 20  # failures while running, before anything has worked
+_Answer = dict[str, Any]
+_RunMethod = Callable[[Sequence[Sequence[Any]], Any], list[_Answer | None]]
+
+
 def tune_kernel_tuner_script(
     path: Path,
     searcher: str,
@@ -219,13 +225,6 @@ def _aside() -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
-
-
-_MOST_SHOWN = 300
-_HOPELESS = 20  # failures while running, before anything has worked
-
-_Answer = dict[str, Any]
-_RunMethod = Callable[[Sequence[Sequence[Any]], Any], list[_Answer | None]]
 
 
 class TolerantStrategy(PipelinedStrategy):

@@ -56,6 +56,17 @@ _CHOICES = {
 _OLDEST = (1, 2)
 
 
+_TYPES: dict[str, type[int | float | bool | str]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+}
+# A setting of ours (model), or of the LLM route: those come from the environment.
+_ROUTE = ("provider", "model", "api_base", "api_key")
+_STRATEGY = "initial_population_strategy"
+
+
 def names() -> tuple[str, ...]:
     """The searches that `resolve` knows."""
     return tuple(_MODULES)
@@ -121,17 +132,6 @@ def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
                 "HELION_LLM_MODEL"
             )
     return settings
-
-
-_TYPES: dict[str, type[int | float | bool | str]] = {
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "str": str,
-}
-# A setting of ours (model), or of the LLM route: those come from the environment.
-_ROUTE = ("provider", "model", "api_base", "api_key")
-_STRATEGY = "initial_population_strategy"
 
 
 def parse_keywords(

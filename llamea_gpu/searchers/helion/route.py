@@ -25,6 +25,9 @@ from helion.autotuner.llm import transport, workload
 from llamea_gpu.contract import Space, facts_of
 from llamea_gpu.errors import SearcherError
 
+_KEYS = ("HELION_LLM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_SHORTEST_SECRET = 8
+
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
@@ -69,10 +72,6 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(owner, name, value)
-
-
-_KEYS = ("HELION_LLM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-_SHORTEST_SECRET = 8
 
 
 def check(search: str, model: str) -> None:

@@ -28,6 +28,19 @@ _FACTORY = "llamea_gpu.searchers.kernel_tuner.strategy:build"
 _DECIDING = ("numpy", "scipy", "scikit-learn")
 
 
+_TABLE = "_STRATEGY_IMPORTS"
+_OPTIONS = "_options"
+# Strategy module -> the package it needs beside Kernel Tuner's own requirements, and where from.
+_EXTRA_PACKAGES = {
+    "pyatf_strategies": ("pyatf", "pyatf"),
+    "skopt": ("skopt", "scikit-optimize"),
+    "pymoo_minimize": ("pymoo", "pymoo"),
+}
+# Accepted by every strategy but this one, with the type of a count.
+_EVALUATION_LIMIT = {"max_fevals": 0}
+_WITHOUT_LIMIT = "brute_force"
+
+
 def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     """The strategy ``name``, with the options that ``query`` sets.
 
@@ -74,19 +87,6 @@ def options(name: str) -> Mapping[str, Setting]:
 
 def _is_complete(strategy: Strategy) -> bool:
     return not strategy.package or importlib.util.find_spec(strategy.package) is not None
-
-
-_TABLE = "_STRATEGY_IMPORTS"
-_OPTIONS = "_options"
-# Strategy module -> the package it needs beside Kernel Tuner's own requirements, and where from.
-_EXTRA_PACKAGES = {
-    "pyatf_strategies": ("pyatf", "pyatf"),
-    "skopt": ("skopt", "scikit-optimize"),
-    "pymoo_minimize": ("pymoo", "pymoo"),
-}
-# Accepted by every strategy but this one, with the type of a count.
-_EVALUATION_LIMIT = {"max_fevals": 0}
-_WITHOUT_LIMIT = "brute_force"
 
 
 @dataclass(frozen=True, slots=True)

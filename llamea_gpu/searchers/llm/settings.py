@@ -46,6 +46,10 @@ _PREFIX = "LLAMEA_GPU_LLM_"
 _Number = TypeVar("_Number", int, float)
 
 
+# These do not change what is asked: runs that differ in them alone can replay each other.
+_NOT_IDENTITY = ("route", "fallback", "latency_s", "cap_tokens", "cap_usd", "tag")
+
+
 def route_options(route: str, run_id: str) -> RouteOptions:
     """The options of ``route`` ("" for the environment's) for the run of that id.
 
@@ -131,10 +135,6 @@ def _number(name: str, kind: Callable[[str], _Number], default: _Number) -> _Num
     if not 0 <= value < 1e9:
         raise SearcherError(f"{_PREFIX}{name} must be a number of at least 0, but is {text!r}")
     return value
-
-
-# These do not change what is asked: runs that differ in them alone can replay each other.
-_NOT_IDENTITY = ("route", "fallback", "latency_s", "cap_tokens", "cap_usd", "tag")
 
 
 @dataclass(frozen=True, slots=True)

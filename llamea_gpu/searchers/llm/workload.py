@@ -22,6 +22,25 @@ _TASK_FACTS = ("problem_size",)
 _MAX_DIMENSIONS = 16
 
 
+# A slice of a GPU, and chips that share no more than the name with the desktop's.
+_OTHER_CHIPS = frozenset(("mig", "laptop", "mobile", "max"))
+_LESS_WORK = re.compile(r"causal|mask|window|sparse|linear|local|block_table|jagged|varlen")
+_FORMATS = {
+    "float64": ("fp64", 8),
+    "float32": ("fp32", 4),
+    "bfloat16": ("bf16", 2),
+    "float16": ("fp16", 2),
+    "float8_e4m3fn": ("fp8", 1),
+    "float8_e5m2": ("fp8", 1),
+    "int64": ("int64", 8),
+    "int32": ("int32", 4),
+    "int16": ("int16", 2),
+    "int8": ("int8", 1),
+    "uint8": ("uint8", 1),
+    "bool": ("bool", 1),
+}
+
+
 def workload_of(
     info: RecordingInfo | None,
     parallel: int,
@@ -80,8 +99,6 @@ def _dimensions(value: object) -> tuple[int, ...] | None:
     return tuple(value) if math.prod(value) < 1 << 60 else None
 
 
-# A slice of a GPU, and chips that share no more than the name with the desktop's.
-_OTHER_CHIPS = frozenset(("mig", "laptop", "mobile", "max"))
 _TABLE = Path(__file__).with_name("devices.toml")
 
 
@@ -115,23 +132,6 @@ def _facts(entry: dict[str, Any]) -> DeviceFacts:
         bandwidth_gb_s=entry.get("bandwidth_gb_s"),
         peak_tflops=entry["peak_tflops"],
     )
-
-
-_LESS_WORK = re.compile(r"causal|mask|window|sparse|linear|local|block_table|jagged|varlen")
-_FORMATS = {
-    "float64": ("fp64", 8),
-    "float32": ("fp32", 4),
-    "bfloat16": ("bf16", 2),
-    "float16": ("fp16", 2),
-    "float8_e4m3fn": ("fp8", 1),
-    "float8_e5m2": ("fp8", 1),
-    "int64": ("int64", 8),
-    "int32": ("int32", 4),
-    "int16": ("int16", 2),
-    "int8": ("int8", 1),
-    "uint8": ("uint8", 1),
-    "bool": ("bool", 1),
-}
 
 
 def roofline(

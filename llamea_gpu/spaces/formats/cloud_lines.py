@@ -50,6 +50,9 @@ _TIMES = {"ms": "times_ms", "lo": "low_ms", "hi": "high_ms", "control": "control
 _SECONDS = {"compile_s": "compile_s", "bench_s": "benchmark_s", "at": "at_s"}
 
 
+POINT = "point"  # where nobody is named
+
+
 def recognises(head: str) -> bool:
     """Whether a text that begins with ``head`` is a cloud's: an object of its keys in a line."""
     line = head.split("\n", 1)[0]
@@ -273,9 +276,6 @@ def _place(column: object, value: object) -> int | None:
 
 def _agrees(start: Sequence[int], wanted: Sequence[int | None]) -> bool:
     return all(i is None or i == j for i, j in zip(wanted, start, strict=False))
-
-
-POINT = "point"  # where nobody is named
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,19 @@ _ENTRY_KEYS = (
 _FORBIDDEN_NAMES = (*_ENTRY_KEYS, "grid_size_x", "grid_size_y", "grid_size_z")
 
 
+# Kernel Tuner's error classes, written as text where a time would stand.
+ERROR_WORDS = {
+    "CompilationFailedConfig": "compile_error",
+    "RuntimeFailedConfig": "runtime_error",
+    "ErrorConfig": "error",
+}
+INVALID_WORD = "InvalidConfig"
+# What old versions of Kernel Tuner wrote as the time of a configuration that failed.
+KERNEL_TUNER_ERROR_MS = 1e20
+# Both formats have fewer words than STATUSES; an export adds the exact one under this key.
+STATUS_KEY = "llamea_gpu_status"
+
+
 class KernelTunerCacheReader:
     """Reads a Kernel Tuner cache."""
 
@@ -290,19 +303,6 @@ def _milliseconds(seconds: float) -> float:
     nearest = seconds * 1e3
     around = (nearest, math.nextafter(nearest, 0.0), math.nextafter(nearest, math.inf))
     return next((ms for ms in around if ms / 1e3 == seconds), nearest)
-
-
-# Kernel Tuner's error classes, written as text where a time would stand.
-ERROR_WORDS = {
-    "CompilationFailedConfig": "compile_error",
-    "RuntimeFailedConfig": "runtime_error",
-    "ErrorConfig": "error",
-}
-INVALID_WORD = "InvalidConfig"
-# What old versions of Kernel Tuner wrote as the time of a configuration that failed.
-KERNEL_TUNER_ERROR_MS = 1e20
-# Both formats have fewer words than STATUSES; an export adds the exact one under this key.
-STATUS_KEY = "llamea_gpu_status"
 
 
 def error_word(status: str) -> str:

@@ -48,6 +48,17 @@ _IS_TYPE = {
 _MAX_CELLS = 1 << 26  # 512 MiB as int64: the numbers of all columns together
 
 
+KIND = "cloud"
+_NUMBERS = ("times_ms", "low_ms", "high_ms", "compile_s", "benchmark_s", "control_ms", "at_s")
+_WORDS = ("source", "how")
+_RULES = {
+    **dict.fromkeys(_NUMBERS, FLOATS),
+    "run": INTEGERS,
+    **dict.fromkeys(_WORDS, STRINGS),
+    "status": STRINGS,
+}
+
+
 def read_native(path: Path, name: str | None = None) -> Recording:
     """Read a native recording.
 
@@ -263,17 +274,6 @@ def _check_type(path: Path, name: str, kind: pa.DataType, rule: str) -> None:
             f"must hold {rule}, but holds {str(kind)[:120]}",
             "Convert the column.",
         )
-
-
-KIND = "cloud"
-_NUMBERS = ("times_ms", "low_ms", "high_ms", "compile_s", "benchmark_s", "control_ms", "at_s")
-_WORDS = ("source", "how")
-_RULES = {
-    **dict.fromkeys(_NUMBERS, FLOATS),
-    "run": INTEGERS,
-    **dict.fromkeys(_WORDS, STRINGS),
-    "status": STRINGS,
-}
 
 
 def is_cloud(path: Path) -> bool:
