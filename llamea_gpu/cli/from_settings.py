@@ -77,6 +77,8 @@ def _option(name: str, field: FieldInfo, flag: str) -> inspect.Parameter:
         min=least,
         max=most,
         metavar="<choice>" if choices else _METAVARS.get(kind),
+        # In a table of their own: the column of the second names would leave the rest no room.
+        rich_help_panel="Options to switch on or off" if "/" in flag else None,
     )
     return inspect.Parameter(
         name,
