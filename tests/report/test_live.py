@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.command_line import llamea, process
 from support.programs import BROKEN, answer, climber_program
 from support.recordings import small_recording
 from support.report_material import candidate, feedback, program, write_archive
 
 from llamea_gpu.archive import Archive
+from llamea_gpu.cli import evolve
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Message, Usage, load_prices, save_recording
 from llamea_gpu.report import LiveReport, read_source
 from llamea_gpu.spaces.formats import export_recording
-
-
-def llamea(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "llamea_gpu", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 @pytest.fixture
@@ -53,30 +48,24 @@ def test_a_run_writes_its_report_and_the_command_writes_the_same(recorded, tmp_p
     llamea("evolve", "-o", run, *recorded, "--live-report", live)
     assert "4 of 4" in live.read_text()
     assert "data-running" not in live.read_text().split("<main")[0]
-    done = llamea("report", run, "-o", later)
+    done = process("report", run, "-o", later)
     assert "MB" in done.stdout
     assert later.read_bytes() == live.read_bytes()
 
 
-def test_a_report_that_cannot_be_written_ends_no_run(recorded, tmp_path) -> None:
+def test_a_report_that_cannot_be_written_ends_no_run(recorded, tmp_path, monkeypatch) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    arguments = ["x", "evolve", "-o", str(tmp_path / "run"), *recorded]
-    arguments += ["--live-report", str(folder / "live.html")]
-    code = f"""
-import shutil, sys
-import llamea_gpu.cli as cli
-from llamea_gpu.cli import evolve
-drive = evolve.drive
-def without_folder(*arguments):
-    shutil.rmtree({str(folder)!r})
-    return drive(*arguments)
-evolve.drive = without_folder
-sys.argv = {arguments}
-cli.main()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    drive = evolve.drive
+
+    def without_folder(*arguments: Any) -> Any:
+        shutil.rmtree(folder)
+        return drive(*arguments)
+
+    monkeypatch.setattr(evolve, "drive", without_folder)
+    done = llamea(
+        *("evolve", "-o", tmp_path / "run", *recorded), "--live-report", folder / "live.html"
+    )
     assert done.stderr.count("the live report could not be written") == 1
     assert (tmp_path / "run" / "best.py").is_file()
 
