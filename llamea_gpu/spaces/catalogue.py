@@ -181,12 +181,16 @@ def split_part(spec: str) -> tuple[str, int | None]:
 
 
 def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
+    listed = list_spaces(search_path)
+    for entry in listed:
+        if entry.name == spec:
+            return entry
     if any(entry.name == spec for entry in list_clouds(search_path)):
         raise UnknownSpaceError(
             f"a recording holds its whole space, but {quoted(spec)} is a cloud, some measurements "
             f"of a space too large to list: 'spaces show' describes it"
         )
-    return _named(spec, list_spaces(search_path), "space")
+    return _named(spec, listed, "space")
 
 
 def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEntry:
