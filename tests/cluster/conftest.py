@@ -82,6 +82,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         # The head's Ray Client server forks, and gRPC's handlers of that crash now and then.
         patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
+        # Ray's workers give way to everything else, such as other tests: they would hardly run.
+        patch.setenv("RAY_worker_niceness", "0")
         # How long Ray gives processes to start: the machine may be busy with other tests.
         patch.setenv("RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "300")
         patch.setenv("TIMEOUT_FOR_SPECIFIC_SERVER_S", "300")
