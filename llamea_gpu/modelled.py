@@ -321,12 +321,12 @@ class WholeTask:
         if found is None:
             raise TaskError(
                 f"{self.name}: a score on a whole space needs its yardstick, but there is none: "
-                f"llamea-gpu spaces yardstick {self.name}"
+                "llamea_gpu.runner.yardsticks.with_yardsticks makes it"
             )
         if found.budget_s != self.budget_s:
             raise TaskError(
                 f"{self.name}: a yardstick must be of the task's budget ({self.budget_s:g} s), but "
-                f"is of {found.budget_s:g} s: llamea-gpu spaces yardstick {self.name}"
+                f"is of {found.budget_s:g} s: llamea_gpu.runner.yardsticks.with_yardsticks makes it"
             )
         return found
 
