@@ -57,7 +57,6 @@ NAMES = (
 )
 TUNED = "convolution"
 WAYS = ("genetic_algorithm of Kernel Tuner", "strategy", "exported file")
-REMEASURED_ROUNDS = 5
 REMEASURED_ITERATIONS = 20
 
 
@@ -95,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--probe", action="store_true", help="try it (for the script itself)")
     parser.add_argument("--continue-from", type=Path, help="what an earlier call wrote")
     parser.add_argument("--tune-seconds", type=float, default=40, help="for each tuning run")
+    parser.add_argument("--rounds", type=int, default=5, help="of measuring the winners again")
     parser.add_argument(
         "--optimizer",
         default=str(ROOT / "generated_optimizers" / "runs" / "h200-first" / "best.py"),
@@ -307,7 +307,7 @@ def _measured_again(
     from kernel_tuner import tune_kernel
 
     times: dict[str, list[float]] = {way: [] for way in best}
-    for _ in range(REMEASURED_ROUNDS):
+    for _ in range(options.rounds):
         for way, configuration in best.items():
             arguments = _arguments(script, options)
             arguments["tune_params"] = {name: [value] for name, value in configuration.items()}

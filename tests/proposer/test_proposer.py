@@ -448,7 +448,7 @@ def test_many_runs_share_one_exchange_folder(
     """Each waits by itself; whoever answers sees all of them at once."""
     monkeypatch.setenv("LLAMEA_GPU_LLM_FOLDER", str(tmp_path))
     monkeypatch.setenv("LLAMEA_GPU_LLM_POLL_S", "0.02")
-    space, seeds = task.recording.space, range(4)
+    space, seeds = task.recording.space, range(3)
     spec = f"llm:m?rounds=2&patience=9&route=batch&{ALONE}"
     answered: dict[str, list[int]] = {}
     done = threading.Event()

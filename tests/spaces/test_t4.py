@@ -66,11 +66,8 @@ def t1(values="[1, 2, 4]", conditions=()):
     ("name", "size", "failing"),
     [
         ("convolution/A100", 4362, 161),
-        ("convolution/A4000", 4362, 161),
         ("convolution/MI250X", 4362, 0),
         ("dedispersion/A100", 11130, 0),
-        ("dedispersion/A4000", 11130, 0),
-        ("dedispersion/MI250X", 11130, 0),
     ],
 )
 def test_the_hubs_files_are_exhaustive_for_their_t1(shared_spaces, name, size, failing):

@@ -24,8 +24,8 @@ def test_it_tunes_and_records_and_says_what_failed(write_script: Any, tmp_path: 
         written.rename(kernels / f"{name}.py")
     (kernels / "stencil.py").write_text("raise OSError('no such kernel')")
     out = tmp_path / "out"
-    options = ["--kernels", str(kernels), "--backend", "C", "--tune-seconds", "0.3"]
-    options += ["--names", *NAMES]
+    options = ["--kernels", str(kernels), "--backend", "C", "--names", *NAMES]
+    options += ["--tune-seconds", "0.3", "--rounds", "1"]
     options += ["--optimizer", "random_search", "--compilers", "1", "--steps", "tune", "record"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(out), *options],
