@@ -3,6 +3,9 @@
     runner      `ClusterRunner`: a `BaseRunner` whose runs are Ray tasks, in blocks
     nodes       which nodes there are, and which may be used
     worker      what goes on in a worker process of a node
+    pipeline    `ClusterPipeline`: GPUs of several nodes as one engine
+    engine      the actor at each of these GPUs
+    facts       what a node is, and how it differs
     connection  to a cluster, or one of this machine alone
 
 It is the only owner of ``ray``, which it imports when a cluster is asked for. What it does not do:
@@ -12,7 +15,10 @@ for a run does, on the driver.
 
 from __future__ import annotations
 
-from llamea_gpu.runner import BaseRunner, Runner
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llamea_gpu.runner import BaseRunner
 
 __all__ = ["open_runner"]
 
@@ -31,6 +37,8 @@ def open_runner(
         ClusterError: ray is not installed, the cluster cannot be reached, or nodes differ.
     """
     if not cluster:
+        from llamea_gpu.runner import Runner
+
         return Runner.open(workers, min_level=min_level, unsafe=unsafe)
     from llamea_gpu.cluster.runner import ClusterRunner
 

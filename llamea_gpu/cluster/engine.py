@@ -8,6 +8,7 @@ or process is lost, and ends it with the driver. Within it goes on what goes on 
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from llamea_gpu.cluster.connection import import_ray
-from llamea_gpu.cluster.worker import Examined, Facts, installed, software
+from llamea_gpu.cluster.facts import Examined, Facts, installed, software
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
@@ -73,6 +74,7 @@ class EngineSpec:
         preload: modules that the processes are forked with.
         exclusive: hold the GPU against other recorders on its node.
         versions: of the packages that a node must have.
+        environment: variables that its processes are started with.
         options: further arguments of `Pipeline`. What they compare (equal code, the best time) is
             of one GPU.
     """
@@ -82,6 +84,7 @@ class EngineSpec:
     preload: tuple[str, ...] = ()
     exclusive: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,6 +94,14 @@ class Opened:
 
     where: Examined
     facts: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of work of its own kind that an engine was asked to do, or why it cannot."""
+
+    result: Any = None
     refused: str = ""
 
 
@@ -135,12 +146,27 @@ class GpuEngine:
         self._pipeline.drop()
         return self._pipeline.wait(monotonic())
 
+    def forget(self) -> Sequence[Outcome]:
+        """As :meth:`drop`, but what a process is at is finished, and then of no interest."""
+        assert self._pipeline is not None
+        self._pipeline.forget()
+        return self._pipeline.wait(monotonic())
+
+    def do(self, work: Callable[[Pipeline], Any]) -> Done:
+        """What ``work`` makes of the pipeline."""
+        assert self._pipeline is not None
+        try:
+            return Done(work(self._pipeline))
+        except RecordingError as error:
+            return Done(refused=str(error))
+
     def close(self) -> None:
         """End its processes."""
         self._stack.close()
 
     def _started(self) -> Pipeline:
         spec, enter = self._spec, self._stack.enter_context
+        os.environ.update(spec.environment)
         folder = Path(enter(tempfile.TemporaryDirectory(prefix="llamea-gpu-engine-")))
         if spec.exclusive:
             enter(devices_held([DEVICE]))

@@ -12,15 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llamea_gpu.cluster.connection import import_ray
-from llamea_gpu.cluster.worker import (
-    LEVEL,
-    NO_LEVEL,
-    Examined,
-    Facts,
-    Isolation,
-    examine,
-    software,
-)
+from llamea_gpu.cluster.facts import Examined, Facts, software
+from llamea_gpu.cluster.worker import LEVEL, NO_LEVEL, Isolation, examine
 from llamea_gpu.errors import ClusterError, SandboxUnavailableError
 
 _EXAMINED_WITHIN_S = 300.0  # a cold disk, and a sandbox that is verified

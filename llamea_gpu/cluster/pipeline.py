@@ -20,9 +20,9 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from llamea_gpu.cluster.connection import import_ray
-from llamea_gpu.cluster.engine import KIND, EngineSpec, GpuEngine, Opened
-from llamea_gpu.cluster.worker import Facts, software
-from llamea_gpu.engine.pipeline import Outcome, Task
+from llamea_gpu.cluster.engine import KIND, Done, EngineSpec, GpuEngine, Opened
+from llamea_gpu.cluster.facts import Facts, software
+from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.errors import ClusterError, LlameaGpuError, RecordingError
 
 _ANSWER_S = 0.1  # until an engine without an outcome can be given more
@@ -152,6 +152,12 @@ class ClusterPipeline:
         """How many engines are."""
         return sum(not engine.opening for engine in self._engines)
 
+    @property
+    def opened(self) -> Mapping[str, Any]:
+        """What the stage at the first GPU that is open reported; empty until one is."""
+        found = (engine.opened.facts for engine in self._engines if engine.opened is not None)
+        return next(found, {})
+
     def facts(self) -> list[Mapping[str, Any]]:
         """What the stage at each GPU reported, once all are open; waits for that.
 
@@ -192,15 +198,58 @@ class ClusterPipeline:
         while outcomes := self.wait(deadline):
             yield from outcomes
 
+    def poll(self) -> None:
+        """Hand out work, without waiting."""
+        self._hand_out()
+
     def drop(self) -> list[int]:
         """As of :meth:`Pipeline.drop`."""
+        return self._without_tasks(lambda actor: actor.drop.remote())
+
+    def forget(self) -> list[int]:
+        """Forget all tasks; what processes are at is finished and of no interest any more."""
+        return self._without_tasks(lambda actor: actor.forget.remote())
+
+    def on_one(self, work: Callable[[Pipeline], _T], limit_s: float) -> _T | None:
+        """What ``work`` makes of the pipeline of one GPU, while all others stand by.
+
+        All tasks are forgotten. ``work`` is sent to the engine's node, and to another one when that
+        is lost meanwhile.
+
+        Returns:
+            None where no engine has done it in time.
+
+        Raises:
+            RecordingError: no GPU is left.
+        """
+        self.forget()
+        deadline = monotonic() + limit_s
+        for engine in [engine for engine in self._engines if not engine.opening]:
+            call = engine.actor.do.remote(work)
+            left_s = max(0.0, deadline - monotonic())
+            if not self._ray.wait([call], timeout=left_s)[0]:
+                engine.call = call  # it is at it until it is ended
+                return None
+            try:
+                done: Done = self._ray.get(call)
+            except self._ray.exceptions.RayActorError as error:
+                self._lose(engine, error)
+                continue
+            if not done.refused:
+                result: _T = done.result
+                return result
+            self._dismiss(engine, f"{self._place(engine)}: {done.refused}")
+        return None
+
+    def _without_tasks(self, call: Callable[[Any], Any]) -> list[int]:
+        """Forget all tasks, here and by that call of each engine; returns their points."""
         dropped = [task.point for task in self._queue]
         self._queue.clear()
         for engine in list(self._engines):
             if engine.tasks and not engine.opening:
                 self._hear(engine)  # what it was asked last
             if engine.tasks and not engine.opening:
-                engine.call = engine.actor.drop.remote()
+                engine.call = call(engine.actor)
                 self._hear(engine)
             dropped += engine.tasks
             engine.tasks.clear()
@@ -254,16 +303,17 @@ class ClusterPipeline:
             return
         if isinstance(answer, Opened):
             self._note_open(engine, answer)
-        elif isinstance(
-            answer, str
-        ):  # the GPU's fault, or, if it befalls all of them, the kernel's
+        elif isinstance(answer, Done):  # too late
+            return
+        elif isinstance(answer, str):
+            # The GPU's fault, or, if it befalls all of them, the kernel's.
             self._queue.extendleft(engine.tasks.values())
             self._dismiss(engine, f"{self._place(engine)}: {answer}")
         else:
             for outcome in answer:
-                del engine.tasks[outcome.point]
-                self._losses.pop(outcome.point, None)
-                self._finished.append(outcome)
+                if engine.tasks.pop(outcome.point, None) is not None:  # else it was forgotten
+                    self._losses.pop(outcome.point, None)
+                    self._finished.append(outcome)
 
     def _open(self, engine: _Engine) -> None:
         engine.opening = True

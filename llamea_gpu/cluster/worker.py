@@ -7,19 +7,15 @@ driver expects before anything runs in it: a node may join a cluster at any mome
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.metadata
 import pickle
-import platform
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import llamea_gpu
 from llamea_gpu.cluster.connection import import_ray
+from llamea_gpu.cluster.facts import Examined, Facts, installed, software
 from llamea_gpu.errors import SandboxUnavailableError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import Runner
@@ -29,11 +25,7 @@ from llamea_gpu.searchers.registry import Searcher
 
 LEVEL = "sandbox level"
 NO_LEVEL = "none"
-# What seeded runs depend on beside the code of a searcher's own library.
-_LIBRARIES = ("numpy", "scipy", "scikit-learn")
 _KEPT_TASKS = 64
-
-Facts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +60,6 @@ class Report:
     host: str
     results: tuple[Any, ...] = ()
     refused: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """What a node is. ``problem`` says why it has no sandbox."""
-
-    node: str
-    host: str
-    facts: Facts
-    problem: str = ""
-
-    def unlike(self, expected: Facts) -> str:
-        """How it differs: ``numpy 1.26.4, expected 2.4.6; ...``; empty if it does not."""
-        differing = "; ".join(
-            f"{name} {self.facts.get(name, 'unknown')}, expected {wanted}"
-            for name, wanted in expected.items()
-            if self.facts.get(name) != wanted
-        )
-        return f"{differing}. {self.problem}" if differing and self.problem else differing
 
 
 def examine(isolation: Isolation) -> Examined:
@@ -137,39 +110,6 @@ def run_block(block: Block, task: Sequence[Any], isolation: Isolation, expected:
         error = run.exception()
         results.append(run.result() if error is None else _sendable(error))
     return Report(here.node, here.host, tuple(results))
-
-
-@functools.cache
-def software() -> Facts:
-    """What this process runs, but for its sandbox."""
-    return {
-        "machine": platform.machine(),
-        "Python": platform.python_version(),
-        **installed(_LIBRARIES),
-        "llamea_gpu": f"{llamea_gpu.__version__} ({_code_digest()})",
-    }
-
-
-def installed(packages: Iterable[str]) -> Facts:
-    """The versions of packages here."""
-    return {package: _version(package) for package in packages}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "missing"
-
-
-def _code_digest() -> str:
-    """Of the package's modules: checkouts of one version may differ."""
-    folder = Path(llamea_gpu.__file__).parent
-    digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(f"{file.relative_to(folder)}\0".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:8]
 
 
 @functools.cache

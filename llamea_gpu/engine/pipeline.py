@@ -254,7 +254,7 @@ class Pipeline:
 
     def end_compiling(self) -> None:
         """End the compiling processes, and forget all tasks that are not at a device."""
-        self._forget()
+        self.forget()
         self._compiling.dismiss()
         self._compiling.stop()
 
@@ -347,14 +347,14 @@ class Pipeline:
 
     def drop(self) -> list[int]:
         """Forget all tasks that are not finished, and end what is at them; returns their points."""
-        dropped = self._forget()
+        dropped = self.forget()
         for pool, worker in self._workers():
             if worker.task is not None:
                 dropped.append(worker.task.task.point)
                 pool.replace(worker)
         return dropped
 
-    def _forget(self) -> list[int]:
+    def forget(self) -> list[int]:
         """Forget all tasks that no process is at; returns their points."""
         items = [*self._pending, *self._compiled]
         for source, waiting in (self._sources or {}).copy().items():

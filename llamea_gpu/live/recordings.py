@@ -36,8 +36,14 @@ def tune_recording(recording: Recording, searcher: str, settings: TuneSettings) 
     simulated second, whatever it took when it was recorded.
 
     Raises:
-        SearcherError: no such searcher, or it failed before it measured anything that works.
+        SearcherError: no such searcher, or it failed before it measured anything that works; or
+            a cluster is named.
     """
+    if settings.cluster:
+        raise SearcherError(
+            f"a recording is tuned on this machine, but got the cluster {settings.cluster!r}: "
+            f"leave it out, or use 'bench --cluster' for many runs"
+        )
     task = _task(recording, settings)
     limits = None if settings.cpu_s is None else Limits(cpu_s=settings.cpu_s)
     with Runner.open(workers=1, unsafe=settings.unsafe) as runner:

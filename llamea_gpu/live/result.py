@@ -41,8 +41,7 @@ class TuneSettings:
     )
     cluster: str = Field(
         "",
-        description="Kernel Tuner: measure on all GPUs of a Ray cluster: 'ray', HOST:PORT or "
-        "ray://HOST:PORT.",
+        description="Measure on all GPUs of a Ray cluster: 'ray', HOST:PORT or ray://HOST:PORT.",
     )
     gpu: str = Field("", description="With --cluster: the kind of GPU, as Ray names it (H100).")
     journal: Path | None = Field(
@@ -78,6 +77,11 @@ class TuneSettings:
             )
         if self.effort not in ("quick", "full"):
             raise SearcherError(f"effort must be quick or full, but got {self.effort!r}")
+        if self.gpu and not self.cluster:
+            raise SearcherError(
+                f"a kind of GPU is chosen of a cluster's, but got {self.gpu!r} and no cluster: "
+                f"name one with --cluster, or leave out --gpu"
+            )
 
 
 @dataclass(frozen=True, slots=True)

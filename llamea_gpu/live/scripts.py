@@ -97,14 +97,14 @@ def tune_script(
     settings: TuneSettings,
     progress: Callable[[TuneProgress], None] = lambda _: None,
 ) -> TuningResult:
-    """Tune the kernel of ``script`` on this machine with the searcher of that spec.
+    """Tune the kernel of ``script`` with the searcher of that spec, here or on a cluster.
 
     Raises:
         SearcherError: no such searcher; a framework or a GPU is missing; nothing works.
         RecordingError: the script does not load.
     """
     if framework_of(script) == "helion":
-        _require_helion_and_gpu(settings.device)
+        _require_helion_and_gpu(settings)
         from llamea_gpu.live.helion.tuning import tune_helion_script
 
         return tune_helion_script(script, searcher, settings, progress)
@@ -133,20 +133,22 @@ def tune_script_shapes(
         )
     if settings.shape is not None:
         raise SearcherError("tune takes --shape or --shapes, but got both: leave one out")
-    _require_helion_and_gpu(settings.device)
+    _require_helion_and_gpu(settings)
     from llamea_gpu.live.helion.tuning import tune_helion_shapes
 
     return tune_helion_shapes(script, searcher, settings, shapes, progress)
 
 
-def _require_helion_and_gpu(device: int) -> None:
+def _require_helion_and_gpu(settings: TuneSettings) -> None:
     """Fail before torch and Helion are imported, which takes long, where no driver is loaded."""
     from llamea_gpu.live.helion.registration import require_helion
 
     require_helion()
+    if settings.cluster:  # its nodes have the GPUs
+        return
     if sys.platform == "linux" and not any(os.path.exists(node) for node in _DRIVERS):
         raise SearcherError(
             f"tuning a Helion kernel needs a GPU, but no driver of one is loaded here "
-            f"({', '.join(_DRIVERS)}), and number {device} was asked for; a recording needs none "
-            f"(--space)"
+            f"({', '.join(_DRIVERS)}), and number {settings.device} was asked for; a cluster may "
+            f"have one (--cluster), a recording needs none (--space)"
         )

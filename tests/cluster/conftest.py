@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 from support.imports import hide
+from support.waiting import wait_until
+
+from llamea_gpu.cluster.connection import connected
+from llamea_gpu.cluster.pipeline import find_gpus
 
 
 class Nodes:
@@ -45,6 +49,12 @@ class Nodes:
     def kill(self, node: Any) -> None:
         """Without a word to anybody."""
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def replace_second(self) -> None:
+        """Have two nodes again where one was killed, and nobody count on a third."""
+        self.second = self.second or self.add("H200")
+        with connected(self.address):
+            wait_until(lambda: find_gpus().count == 2)
 
     def leave(self, node: Any) -> None:
         """In order: the cluster knows at once."""

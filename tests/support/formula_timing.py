@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from llamea_gpu.engine.worker import Channel
+from llamea_gpu.errors import RecordingError
 
 
 def code_ms(path: str) -> float:
@@ -23,8 +25,8 @@ def code_ms(path: str) -> float:
 class FormulaTiming:
     """Times by `code_ms`, leaves a trail in ``folder``, and fails as ``faults`` says.
 
-    ``faults`` names what happens to the n-th timing of all: hang, crash, broken. With ``slow_s``
-    each takes so long.
+    ``faults`` names what happens to the n-th timing of all: hang, crash, broken, refuses. With
+    ``slow_s`` each takes so long.
     """
 
     folder: Path
@@ -50,6 +52,8 @@ class FormulaTiming:
             time.sleep(600)
         if fault == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if fault == "refuses":
+            raise RecordingError("the GPU is gone")
         if fault == "broken":
             return {"status": "runtime_error", "message": "illegal access", "broken": True}
         time_ms = code_ms(task["path"])
@@ -65,3 +69,44 @@ def timings(folder: Path) -> list[dict[str, Any]]:
     """What was timed, in order: one ``path``, or ``paths`` side by side."""
     path = folder / "timings.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@dataclass(frozen=True)
+class HashedCompile:
+    """Code is a hash of the configuration: nothing is imported to make it."""
+
+    folder: Path
+
+    def run(self, channel: Channel) -> None:
+        channel.serve({}, self.handle)
+
+    def handle(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        source = code_of(config)
+        path = str(self.folder / f"{source}.py")
+        return {"status": "ok", "compile_s": 0.01, "source": source, "path": path}
+
+
+def code_of(config: Mapping[str, Any]) -> str:
+    """The name of the code that `HashedCompile` makes of a configuration."""
+    return hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
+
+
+def formula_stages_on_node(
+    trail_folder: Path,
+    faults: Mapping[int, str],
+    slow_s: float,
+    script: Any,
+    shape: str | None,
+    compilers: int,
+    folder: Path,
+) -> tuple[list[Any], list[Any]]:
+    """In the place of a node's stages for a kernel's script, which must be there."""
+    del shape
+    script.here()
+    timing = FormulaTiming(trail_folder, trail_folder, faults, slow_s)
+    return [HashedCompile(folder)] * compilers, [timing]
+
+
+def read_again(folder: Path) -> list[list[str]]:
+    """Paths of the code that was read side by side, each time."""
+    return [line["paths"] for line in timings(folder) if "paths" in line]

@@ -21,6 +21,7 @@ from recorder_stages import served
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.frameworks.helion import kernel_script, stages, timing
 from llamea_gpu.frameworks.helion.compiling import generate, generated_module
+from llamea_gpu.live.helion import nodes
 
 # Small, and none a multiple of a block, so that edges are there.
 TINY = {
@@ -194,13 +195,30 @@ def timing_stage(folder: Path) -> dict[str, Any]:
     return found
 
 
+def what_helion_holds_to_be_right(folder: Path) -> dict[str, list[Any]]:
+    """By shape: places of arguments that a kernel changes, and whether all is as it should be."""
+    script = folder / "right.py"
+    script.write_text(SCRIPT)
+    found: dict[str, list[Any]] = {}
+    for shape in ("right", "in place"):
+        case = _load_on_cpu(script, shape)
+        (given,) = (argument.clone() for argument in case.arguments)
+        data = nodes.what_is_right(case.kernel.bind(case.arguments), case.arguments)
+        changed = data.changed[0] if shape == "in place" else given * 2
+        seen = [data.expected, given, changed]
+        wanted = [given * 2, case.arguments[0], given * 2]
+        right = all(map(torch.equal, seen, wanted)) and data.right.checked
+        found[shape] = [list(data.right.changed), right]
+    return found
+
+
 def _load_on_cpu(script: Path, shape: str | None) -> kernel_script.KernelCase:
     with torch.device("cpu"):  # rather than on the GPU that the stage asks for
         return kernel_script.load_case(script, shape)
 
 
 def main(folder: Path) -> None:
-    found = {"kernels": shipped_kernels(folder)}
+    found: dict[str, Any] = {"kernels": shipped_kernels(folder)}
     stages.load_case = _load_on_cpu
     torch.cuda.set_device = lambda _: None
     torch.cuda.synchronize = lambda: None  # type: ignore[assignment]
@@ -208,6 +226,7 @@ def main(folder: Path) -> None:
     torch.cuda.get_device_properties = lambda _: types.SimpleNamespace(
         major=9, minor=0, multi_processor_count=132
     )
+    found["what is right"] = what_helion_holds_to_be_right(folder)
     print(json.dumps({**found, "clock": clock(), "timing": timing_stage(folder)}))
 
 

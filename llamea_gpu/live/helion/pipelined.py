@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from llamea_gpu.errors import BudgetExhausted
+from llamea_gpu.errors import BudgetExhausted, RecordingError
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.facts import ExplainingEvaluate
 from llamea_gpu.live.helion.journal import JournalRequest, TuningJournal
 from llamea_gpu.live.helion.provider import PipelinedProvider
 from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch
+from llamea_gpu.live.helion.streamed import StreamedProvider
 
 _POLL_S = 0.25  # how often the budget is looked at
 STARTS_S = 2.0
@@ -32,7 +33,7 @@ FINALISTS_WITHIN = 1.05  # times the best reading: as far as short readings misl
 READING_SHARE = 0.1
 LEAST_RESERVE_S, MOST_RESERVE_S = 1.5, 12.0
 UNBUDGETED_RESERVE_S = 4.0
-_FEED = 2  # configurations beyond the compiling processes that keep the timing one fed
+_FEED = 2  # configurations beyond the compiling processes that keep a timing one fed
 
 Config = tuple[int, ...]
 
@@ -44,7 +45,11 @@ class PipelinedSearch(HelionSearch):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._benchmark_provider_cls = partial(PipelinedProvider, expected=self.starts)
+        self.measure_by(PipelinedProvider)
+
+    def measure_by(self, provider: Callable[..., StreamedProvider]) -> None:
+        """Have the provider that this makes measure."""
+        self._benchmark_provider_cls = partial(provider, expected=self.starts)
 
     def starts(self) -> list[Any]:
         """The configurations that every search begins with."""
@@ -60,33 +65,40 @@ class PipelinedSearch(HelionSearch):
         budget = self.settings.autotune_budget_seconds
         if budget is None or not isinstance(getattr(self, "evaluate", None), PipelinedEvaluate):
             return float(getattr(super(), "_budget_reserve_seconds", float)())
-        return min(max(READING_SHARE * float(budget), LEAST_RESERVE_S), MOST_RESERVE_S)
+        kept = min(max(READING_SHARE * float(budget), LEAST_RESERVE_S), MOST_RESERVE_S)
+        return kept + float(self.benchmark_provider.loading_s)
 
     def _read_finalists(self) -> None:
         """In the process that timed them, in long windows side by side."""
-        evaluate = self.evaluate
+        evaluate, provider = self.evaluate, self.benchmark_provider
         if not isinstance(evaluate, PipelinedEvaluate):
             super()._read_finalists()
             return
         finalists = evaluate.finalists()
-        provider = self.benchmark_provider
-        if len(finalists) > 1:
-            seconds = UNBUDGETED_RESERVE_S
-            if (budget := self.settings.autotune_budget_seconds) is not None:
-                kept = self._budget_reserve_seconds()
-                seconds = min(kept, budget - (perf_counter() - self._autotune_budget_start))
-            self.log(f"Reading the best {len(finalists)} side by side")
-            found = provider.read_again([m.config for m in finalists], monotonic() + seconds)
-            if found is None or not any(math.isfinite(each.time_ms) for each in found):
+        if len(finalists) < 2:
+            provider.end_measuring()
+        elif not self._read_side_by_side(finalists):
+            if provider.measures_here:
                 super()._read_finalists()
                 return
-            for member, each in zip(finalists, found, strict=True):
-                if each.windows:
-                    member.perfs.append(each.time_ms)
-            self.population = [m for m, each in zip(finalists, found, strict=True) if each.windows]
-        else:
-            provider.end_measuring()
+            self.log.warning("The best could not be read side by side: times are first readings")
         self._were_read = True
+
+    def _read_side_by_side(self, finalists: list[Any]) -> bool:
+        seconds = UNBUDGETED_RESERVE_S + self.benchmark_provider.loading_s
+        if (budget := self.settings.autotune_budget_seconds) is not None:
+            kept = self._budget_reserve_seconds()
+            seconds = min(kept, budget - (perf_counter() - self._autotune_budget_start))
+        self.log(f"Reading the best {len(finalists)} side by side")
+        configs = [member.config for member in finalists]
+        found = self.benchmark_provider.read_again(configs, monotonic() + seconds)
+        if found is None or not any(math.isfinite(each.time_ms) for each in found):
+            return False
+        for member, each in zip(finalists, found, strict=True):
+            if each.windows:
+                member.perfs.append(each.time_ms)
+        self.population = [m for m, each in zip(finalists, found, strict=True) if each.windows]
+        return True
 
 
 def make_evaluate(
@@ -101,7 +113,7 @@ def make_evaluate(
         RecordingError: the journal is of something else, is damaged, or is in use.
     """
     provider = search.benchmark_provider
-    if isinstance(provider, PipelinedProvider) and provider.streams:
+    if isinstance(provider, StreamedProvider) and provider.streams:
         kept = None
         if journal is not None:
             kept = journal.opened(search, space, provider.compilers)
@@ -117,14 +129,19 @@ class PipelinedEvaluate(ExplainingEvaluate):
 
     ``on_batch`` is told whenever something is finished. What ``journal`` knows is as if it had been
     measured just before; its seconds count.
+
+    Attributes:
+        trouble: why measuring ended before the budget, where something had worked by then.
     """
+
+    trouble = ""
 
     def __init__(
         self,
         search: HelionSearch,
         space: HelionSpace,
         on_batch: Callable[[HelionEvaluate], None],
-        provider: PipelinedProvider,
+        provider: StreamedProvider,
         journal: TuningJournal | None = None,
     ) -> None:
         super().__init__(search, space, on_batch)
@@ -169,7 +186,7 @@ class PipelinedEvaluate(ExplainingEvaluate):
     @property
     def parallel(self) -> int:
         """How many configurations on their way keep the engine busy."""
-        return int(self._provider.compilers) + _FEED
+        return int(self._provider.compilers) + _FEED * self._provider.gpus
 
     @property
     def pending(self) -> int:
@@ -264,13 +281,22 @@ class PipelinedEvaluate(ExplainingEvaluate):
             if not self._on_way:  # all that is left is beyond the budget
                 raise BudgetExhausted
             self._refuse_when_late()
-            done = self._provider.wait(monotonic() + _POLL_S)
+            done = self._wait()
             for config, result in done:
                 self._take_in(self._places.pop(id(config)), result)
                 self._on_batch(self)
         except BaseException as fault:
             self.fault = fault
             raise
+
+    def _wait(self) -> list[tuple[Any, Any]]:
+        try:
+            return self._provider.wait(monotonic() + _POLL_S)
+        except RecordingError as error:
+            if not self._leaders:
+                raise
+            self.trouble = str(error)
+            raise BudgetExhausted from error
 
     def _refuse_when_late(self) -> None:
         """Where the start has taken all the time, one that works is waited for nevertheless."""

@@ -71,6 +71,18 @@ class CorrectResult:
     arguments_checked: bool = True
 
 
+def correct_result(provider: Any) -> CorrectResult:
+    """What a provider of Helion's has found to be right."""
+    return CorrectResult(
+        absolute=provider._effective_atol,
+        relative=provider._effective_rtol,
+        scaled=getattr(provider, "_scale_atol", False),
+        changed=tuple(provider.mutated_arg_indices),
+        checked=provider.settings.autotune_accuracy_check,
+        arguments_checked=os.getenv("CHECK_INPUT_ACCURACY", "1") == "1",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TimingData:
     """What a timing process is given of the user's process beside the arguments, as one file.
@@ -126,7 +138,7 @@ class ArgumentsTimingStage:
 
     def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
-        steps = _Steps()
+        steps = Steps()
         os.environ.update(self.environment)
         import torch
         from helion.autotuner.precompile_future import _register_source_module
@@ -141,19 +153,9 @@ class ArgumentsTimingStage:
         os.environ.update(data.environment)
         for name, file in data.modules:
             _register_source_module(name, file)
-        bench = Bench(
-            self.name,
-            lambda: _copied(arguments, data.right.changed),
-            tensors(data.expected),
-            lambda result, given: _difference(result, given, data),
-        )
         torch.cuda.synchronize()
         steps.end("what is right")
-
-        def handle(task: Mapping[str, Any]) -> Result:
-            return bench.compared(task) if "paths" in task else bench.timed(task)
-
-        channel.serve({"opened_s": steps.seconds}, handle)
+        serve_timing(channel, self.name, arguments, data, steps.seconds)
 
     def _loaded(self, path: Path) -> Any:
         """What a file holds, once it is there; this process ends with its owner."""
@@ -165,7 +167,28 @@ class ArgumentsTimingStage:
         return torch.load(path, map_location=self.device, weights_only=False)
 
 
-class _Steps:
+def serve_timing(
+    channel: Channel,
+    name: str,
+    arguments: Any,
+    data: TimingData,
+    opened_s: Mapping[str, float],
+) -> None:
+    """Check and time what is compiled, and read the best again, until the owner has gone."""
+    bench = Bench(
+        name,
+        lambda: _copied(arguments, data.right.changed),
+        tensors(data.expected),
+        lambda result, given: _difference(result, given, data),
+    )
+
+    def handle(task: Mapping[str, Any]) -> Result:
+        return bench.compared(task) if "paths" in task else bench.timed(task)
+
+    channel.serve({"opened_s": dict(opened_s)}, handle)
+
+
+class Steps:
     """Seconds between one call of `end` and the next, by name."""
 
     def __init__(self) -> None:
@@ -173,6 +196,7 @@ class _Steps:
         self._since = monotonic()
 
     def end(self, name: str) -> None:
+        """Note the seconds of a step that is done."""
         now = monotonic()
         self.seconds[name] = round(now - self._since, 3)
         self._since = now

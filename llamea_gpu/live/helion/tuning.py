@@ -1,4 +1,4 @@
-"""Tuning a live Helion kernel with any searcher, on this machine's GPU.
+"""Tuning a live Helion kernel with any searcher, on this machine's GPU or on those of a cluster.
 
 What it does: binds the kernel of a script to its arguments on the GPU, runs the searcher as Helion
 runs its own, final verification included, and tells what was measured.
@@ -27,9 +27,10 @@ from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.frameworks.helion.kernel_script import load_case, shapes_of
+from llamea_gpu.live.helion.cluster import ClusterProvider, opened_on_cluster
 from llamea_gpu.live.helion.facts import HelionFramework, kernel_info, untuned
 from llamea_gpu.live.helion.journal import JournalRequest
-from llamea_gpu.live.helion.pipelined import make_evaluate
+from llamea_gpu.live.helion.pipelined import PipelinedSearch, make_evaluate
 from llamea_gpu.live.helion.registration import search_base
 from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch, helion_search
 from llamea_gpu.live.result import (
@@ -57,10 +58,7 @@ def tune_helion_script(
             is of something else, is damaged, or is in use.
     """
     if settings.cluster:
-        raise SearcherError(
-            "a Helion kernel is tuned on one GPU of this machine: leave out --cluster, or record "
-            "it on the cluster ('spaces record helion --cluster')"
-        )
+        return _tune_on_cluster(path, searcher, settings, progress)
     # It prepares this process before anything asks for a GPU.
     search_base(settings.engine, settings.journal)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -76,6 +74,19 @@ def tune_helion_script(
         bound = case.kernel.bind(case.arguments)
         settings = replace(settings, shape=case.shape or None)
         return tune_bound(bound, case.arguments, searcher, settings, progress)
+
+
+def _tune_on_cluster(
+    path: Path,
+    searcher: str,
+    settings: TuneSettings,
+    progress: Callable[[TuneProgress], None],
+) -> TuningResult:
+    """As `tune_helion_script`; this machine needs no GPU."""
+    load_searcher(searcher, HelionFramework(), {})  # engines need not start for one that is none
+    with opened_on_cluster(path, settings) as (bound, case, provider):
+        settings = replace(settings, shape=case.shape or None)
+        return tune_bound(bound, case.arguments, searcher, settings, progress, provider)
 
 
 def tune_helion_shapes(
@@ -112,8 +123,9 @@ def tune_bound(
     searcher: str,
     settings: TuneSettings,
     progress: Callable[[TuneProgress], None] = lambda _: None,
+    provider: Callable[..., ClusterProvider] | None = None,
 ) -> TuningResult:
-    """Tune a kernel that is bound to its arguments.
+    """Tune a kernel that is bound to its arguments; ``provider`` makes what measures elsewhere.
 
     Raises:
         SearcherError: no such searcher, or nothing works.
@@ -126,7 +138,9 @@ def tune_bound(
         watch.note(list(evaluate.costs.values()))
 
     found = load_searcher(searcher, HelionFramework(), {})
-    base = search_base(settings.engine, settings.journal)
+    base: type[HelionSearch] = PipelinedSearch
+    if provider is None:
+        base = search_base(settings.engine, settings.journal)
     journal = None
     if settings.journal is not None:
         journal = JournalRequest(settings.journal, found.name, settings.shape or "")
@@ -139,6 +153,8 @@ def tune_bound(
             partial(make_evaluate, on_batch=note, journal=journal),
             base,
         )(bound, arguments, evaluations=settings.evaluations, seconds=settings.seconds)
+        if provider is not None:
+            search.measure_by(provider)
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 chosen = search.autotune(skip_cache=True)
@@ -178,7 +194,7 @@ def _result(
         default_ms=default_ms if math.isfinite(default_ms) else None,
         elapsed_s=watch.elapsed_s,
         code=search.kernel.format_kernel_decorator(chosen, search.settings),
-        trouble=trouble_of(search.optimizer),
+        trouble="\n".join(filter(None, map(trouble_of, [search.optimizer, evaluate]))),
         start_s=getattr(search.benchmark_provider, "start_s", {}),
     )
 

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from llamea_gpu.cluster.connection import connected
 from llamea_gpu.cluster.engine import DEVICE, EngineSpec
+from llamea_gpu.cluster.facts import installed
 from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus
-from llamea_gpu.cluster.worker import installed
 from llamea_gpu.engine.early import early_template, fork_early
 from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import free_memory

@@ -24,6 +24,7 @@ class Streaming(FormulaProvider):
     """Measures what was submitted last first, one a wait."""
 
     compilers = 4
+    gpus = 1
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -118,3 +118,7 @@ def test_a_difference_is_relative_to_the_element_and_to_all() -> None:
     other = low.clone()
     other[5] = 0.015
     assert not difference([other], [low])  # coarser types may differ by more
+
+
+def test_what_is_right_on_a_node_is_what_helion_finds(interpreted: dict[str, Any]) -> None:
+    assert interpreted["what is right"] == {"right": [[], True], "in place": [[0], True]}
