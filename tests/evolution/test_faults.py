@@ -12,10 +12,18 @@ from support.programs import answer, climber_program
 
 from llamea_gpu.errors import TransportError
 from llamea_gpu.evolution.candidate import FAILED, Candidate
+from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import RetryPolicy
 from llamea_gpu.llm.openai import OpenAIClient
 
 KEY = "sk-proj-notarealkey0123456789abcdefABCDEF"
+
+
+@pytest.fixture
+def settings(settings: EvolutionSettings) -> EvolutionSettings:
+    """What a program is run on is no matter here."""
+    one = {"spaces": ("small0",), "seed_programs": ("random_search",)}
+    return settings.model_copy(update=one)
 
 
 @pytest.fixture
