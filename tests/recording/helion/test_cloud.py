@@ -176,7 +176,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from recording.helion.test_cloud import record
-print(record(Path(sys.argv[1]), seconds=0.05).interrupted)
+print(record(Path(sys.argv[1]), seconds=0.2).interrupted)
 """
 
 
