@@ -3,6 +3,7 @@ and the same start for every strategy."""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -199,7 +200,9 @@ async def test_every_strategy_begins_with_the_same_question(
         client = scripted(CLIMBERS)
         outcome, archive = await harness.run(with_(settings, strategy=strategy), client)
         archive.close()
-        first.append([message.content for message in client.asked[0].messages])
+        # But for what depends on the host.
+        texts = [message.content for message in client.asked[0].messages]
+        first.append([re.sub(r"≈[\d.]+", "≈", text) for text in texts])
         (written,) = outcome.population.written().candidates
         best = [c.slot for c in outcome.population.scored() if c.inspiration]
         assert (written.operator, written.parents) == ("new", tuple(best[:2]))
