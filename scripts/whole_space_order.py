@@ -173,7 +173,7 @@ def grouped(runs: Iterable[Mapping[str, Any]], by: str) -> Runs:
     """By kernel or cloud, and arm."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
-        found[Path(run[by]).name, run["arm"]].append(run)
+        found[Path(run[by]).name, label(run["arm"])].append(run)
     return found
 
 
