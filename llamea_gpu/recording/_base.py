@@ -72,6 +72,7 @@ class KernelTunerSettings(RecordSettings):
             sample=self.sample,
             devices=len(self.devices),
         )
+        _require_cluster_of(self)
         if len(set(self.devices)) < len(self.devices):
             raise RecordingError(f"devices must be distinct, but got {self.devices}")
 
@@ -104,11 +105,20 @@ class HelionSettings(RecordSettings):
             compile_timeout_s=self.compile_timeout_s,
             timing_timeout_s=self.timing_timeout_s,
         )
+        _require_cluster_of(self)
         if self.cluster and self.devices is not None:
             raise RecordingError(
                 f"on a cluster all GPUs of a kind are used, but got devices {self.devices}: leave "
                 f"them out"
             )
+
+
+def _require_cluster_of(settings: RecordSettings) -> None:
+    if settings.gpu and not settings.cluster:
+        raise RecordingError(
+            f"a kind of GPU is chosen of a cluster's, but got {settings.gpu!r} and no cluster: "
+            f"name one with --cluster, or leave out --gpu"
+        )
 
 
 def _require_positive(**limits: float | None) -> None:

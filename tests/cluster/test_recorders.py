@@ -167,3 +167,10 @@ def test_a_node_must_have_the_script(tmp_path: Path) -> None:
         replace(script, path=tmp_path / "other.py").here()
     with pytest.raises(RecordingError, match="all GPUs of a kind are used, but got devices"):
         HelionSettings(cluster="ray", devices=(0,))
+
+
+@pytest.mark.parametrize("framework", ["helion", "kernel-tuner"])
+def test_a_kind_of_gpu_without_a_cluster_is_refused(framework: str, tmp_path: Path) -> None:
+    command = ("spaces", "record", framework, "row_sum", "-o", tmp_path / "a.parquet")
+    said = llamea(*command, "--gpu", "H100", status=2).stderr
+    assert "got 'H100' and no cluster: name one with" in " ".join(said.split())

@@ -116,7 +116,7 @@ def _record_on_cluster(
     with connected(settings.cluster):
         gpus = find_gpus(settings.gpu)
         compilers = settings.compilers or max(1, gpus.cores - 1)
-        elsewhere = replace(settings, grid=None, cluster="")
+        elsewhere = replace(settings, grid=None, cluster="", gpu="")
         plan = run_on(gpus, plan_recording, script.absolute(), elsewhere, grid)
         spec = EngineSpec(
             partial(stages_on_node, Script.of(script), settings.shape, compilers),
