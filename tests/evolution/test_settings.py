@@ -94,7 +94,9 @@ def test_a_sequential_run_asks_one_after_another_unless_told() -> None:
     ids=lambda file: file.parent.name,
 )
 def test_the_settings_of_every_shipped_run_are_read(file: Path) -> None:
-    expected = "independent" if "best-of-n" in file.parent.name else "evolution"
+    words = {"best-of-n": "independent", "independent": "independent", "sequential": "sequential"}
+    name = file.parent.name
+    expected = next((words[word] for word in words if word in name), "evolution")
     assert validated(read_file(file)).strategy == expected
 
 
