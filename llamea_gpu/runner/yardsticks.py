@@ -26,6 +26,7 @@ from llamea_gpu.models.model import cache_folder
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner._base import BaseRunner
 from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.spaces.catalogue import YARDSTICK_SUFFIX
 from llamea_gpu.tasks import Trace, run_seed
 
 SEARCHER = "helion:LFBOTreeSearch?effort=full"
@@ -81,7 +82,8 @@ def _under_helions_clock(task: WholeTask) -> WholeTask:
 
 
 def _shipped(task: WholeTask) -> Path:
-    return resource_dir("tuning_spaces") / "clouds" / "yardsticks" / _file(task).name
+    name = f"{_file(task).stem}{YARDSTICK_SUFFIX}"
+    return resource_dir("tuning_spaces") / "clouds" / "yardsticks" / name
 
 
 def _file(task: WholeTask) -> Path:

@@ -25,9 +25,13 @@ from llamea_gpu.spaces.recording import Recording
 SPLITS = ("train", "validation", "test")
 CLOUD_SUFFIX = ".cloud.parquet"
 CARD_SUFFIX = ".model.json"  # of a cloud's model, see llamea_gpu.models.card
+YARDSTICK_SUFFIX = ".yardstick.json"  # see llamea_gpu.runner.yardsticks
 _SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _T1_NAME = "T1.json"
-_NOT_RECORDINGS = (_T1_NAME, ".meta.jsonl", ".chat.jsonl", CLOUD_SUFFIX, CARD_SUFFIX)
+_NOT_RECORDINGS = (
+    *(_T1_NAME, ".meta.jsonl", ".chat.jsonl"),
+    *(CLOUD_SUFFIX, CARD_SUFFIX, YARDSTICK_SUFFIX),
+)
 _BENCH_FILES = ("bench.json", "bench.jsonl", "bench.parquet")  # see llamea_gpu.bench.results
 
 
