@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import math
 import multiprocessing
@@ -44,7 +45,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from llamea_gpu.statistics import mean_of_independent, student_half_width
+from llamea_gpu.promotion.live import slower
 
 KERNELS = ["attention", "chunk_scan", "rope", "grouped_matmul", "matmul", "layer_norm"]
 ARMS = [
@@ -84,9 +85,11 @@ def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) 
     from llamea_gpu.live.helion.registration import search_base
     from llamea_gpu.live.helion.tuning import tune_bound
     from llamea_gpu.live.result import TuneSettings
+    from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 
     engine, _, spec = arm.partition("=")
     search_base(engine)  # type: ignore[arg-type]
+    searcher = resolve(spec)
     with torch.device("cuda"):
         case = load_case(find_script(kernel))
     settings = TuneSettings(
@@ -107,6 +110,11 @@ def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) 
         "seconds": seconds,
         "device": result.device,
         "framework": result.framework,
+        "source_sha256": (
+            hashlib.sha256(searcher.program.source.encode()).hexdigest()
+            if isinstance(searcher, ProgramSearcher)
+            else None
+        ),
         "elapsed_s": round(result.elapsed_s, 2),
         "wall_s": round(monotonic() - begin, 2),
         "default_ms": result.default_ms,
@@ -448,17 +456,11 @@ def mean_of_means(of_kernels: dict[str, list[float]]) -> float:
 
 def difference(first: dict[str, list[float]], other: dict[str, list[float]]) -> str | None:
     """By how much ``other`` is slower, on the kernels that both have, two runs or more each."""
-    both = [k for k in first if min(len(first[k]), len(other.get(k, ()))) > 1]
-    if not both or not all(map(math.isfinite, [t for k in both for t in first[k] + other[k]])):
+    found = slower(first, other)
+    if found is None:
         return None
-    means = [statistics.mean(other[k]) - statistics.mean(first[k]) for k in both]
-    variances = [sum(statistics.variance(x[k]) / len(x[k]) for x in (first, other)) for k in both]
-    degrees = min(len(first[k]) + len(other[k]) - 2 for k in both)
-    error, effective = mean_of_independent(variances, degrees)
-    width = float(student_half_width(error, effective))
-    middle = statistics.mean(means)
-    low, mean, high = (100 * math.expm1(middle + x) for x in (-width, 0.0, width))
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] ({len(both)} kernels)"
+    kernels, mean, interval = found
+    return f"{mean:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}] ({kernels} kernels)"
 
 
 def mean_and_worst(ratios: list[float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,8 @@ from llamea_gpu.cli.options import (
 from llamea_gpu.cli.tables import print_table
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
-from llamea_gpu.promotion import PromotionSettings, Report
+from llamea_gpu.promotion import Check, PromotionSettings, Report
+from llamea_gpu.promotion import enter as enter_live
 from llamea_gpu.promotion import promote as promote_run
 
 
@@ -39,10 +41,26 @@ from llamea_gpu.promotion import promote as promote_run
 )
 def promote(
     given: dict[str, Any],
-    run: Annotated[str, typer.Argument(help="Run folder, or RUN:SLOT for one candidate.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="Run folder, or RUN:SLOT for one candidate; NAME.json with --live."),
+    ],
+    live: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of scripts/bench_live.py: enter what a promoted optimizer did live into "
+            "its card, NAME.json."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tune the best candidates of a run, validate each once, and ship the first that passes."""
+    """Tune the best candidates of a run, validate each once, and ship the first that passes.
+
+    The last gate is live: with --live, a promoted optimizer's card tells what was measured.
+    """
+    if live is not None:
+        _enter(Path(run), live, given, as_json)
+        return
     folder, slot = _run_and_slot(run)
     given |= {"slot": slot, "spaces_path": search_path(given.get("spaces_path"))}
     settings = PromotionSettings(**given)
@@ -58,6 +76,29 @@ def promote(
             _print(report, dry_run=settings.dry_run)
     done = [report for report in reports if report.passed and (report.path or settings.dry_run)]
     if not done:
+        raise typer.Exit(1)
+
+
+def _enter(card_file: Path, folder: Path, given: dict[str, Any], as_json: bool) -> None:
+    if given:
+        raise SettingsError(
+            f"--live only enters what was measured into a card, but got {', '.join(sorted(given))} "
+            f"as well: leave them out"
+        )
+    card, checks = enter_live(card_file, folder)
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
+    else:
+        console = output_console()
+        assert card.live is not None
+        own = card.live.arms[0]
+        console.print(
+            f"[bold]{cell(card.name)}[/] live: {own.mean:.3f} / {own.worst:.3f} of the best known, "
+            f"mean / worst of {own.runs} runs of {card.live.seconds:g} s"
+        )
+        _print_checks(checks)
+        console.print(f"entered into {cell(str(card_file))}", soft_wrap=True)
+    if not all(check.passed for check in checks):
         raise typer.Exit(1)
 
 
@@ -89,14 +130,7 @@ def _document(report: Report) -> dict[str, object]:
 def _print(report: Report, *, dry_run: bool) -> None:
     console = output_console()
     console.print(f"[bold]#{report.slot} {cell(report.name)}[/]: {_tuning(report)}")
-    table = Table("check", "measured", "wanted", "")
-    for check in report.checks:
-        verdict = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
-        table.add_row(cell(check.name), cell(check.measured), cell(check.threshold), verdict)
-    print_table(console, table)
-    for check in report.checks:
-        if not check.passed:
-            console.print(f"{cell(check.name)}: {cell(check.sentence)}", soft_wrap=True)
+    _print_checks(report.checks)
     if report.path is not None:
         console.print(
             f"promoted: {cell(str(report.path))}, with its card beside it", soft_wrap=True
@@ -109,6 +143,18 @@ def _print(report: Report, *, dry_run: bool) -> None:
         console.print("dry run: no validation space was looked at, nothing was written")
     else:
         console.print("not promoted")
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    console = output_console()
+    table = Table("check", "measured", "wanted", "")
+    for check in checks:
+        verdict = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
+        table.add_row(cell(check.name), cell(check.measured), cell(check.threshold), verdict)
+    print_table(console, table)
+    for check in checks:
+        if not check.passed:
+            console.print(f"{cell(check.name)}: {cell(check.sentence)}", soft_wrap=True)
 
 
 def _tuning(report: Report) -> str:

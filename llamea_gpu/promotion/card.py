@@ -127,6 +127,41 @@ class Modelled:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveArm:
+    """``runs`` live runs of ENGINE=SPEC: their winners' times relative to the best known."""
+
+    arm: str
+    runs: Count
+    mean: Finite
+    worst: Finite
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDifference:
+    """By how many percent an arm's winners are slower, over ``kernels``; the interval is 95 %."""
+
+    arm: str
+    kernels: Count
+    percent: Finite
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What ``scripts/bench_live.py`` measured; the optimizer's own arm is the first.
+
+    ``seconds`` is what a run lasts; winners of a kernel were timed head to head.
+    """
+
+    device: str
+    framework: str
+    seconds: Finite
+    kernels: tuple[str, ...]
+    arms: tuple[LiveArm, ...]
+    differences: tuple[LiveDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """Tuning: the scores of the model's constants, and of the tuned ones if they were raced."""
 
@@ -153,7 +188,8 @@ class Card:
     """All of it. ``hyperparameters`` are the shipped ones, ``written`` those that the model wrote.
 
     ``command`` makes the validation's numbers again; ``source_sha256`` is of the file's text. With
-    ``modelled``, whatever is called ``p`` is the score that it describes.
+    ``modelled``, whatever is called ``p`` is the score that it describes. ``live`` comes later,
+    from a GPU.
     """
 
     format_version: Literal[1]
@@ -170,10 +206,11 @@ class Card:
     checks: tuple[Check, ...]
     source_sha256: str
     modelled: Modelled | None = None
+    live: Live | None = None
 
     def to_json(self) -> str:
-        """The content of the card's file; one on recordings says nothing about models."""
-        left_out = {"modelled"} if self.modelled is None else None
+        """The content of the card's file, without what there is nothing to say of."""
+        left_out = {name for name in ("modelled", "live") if getattr(self, name) is None}
         return _CARD.dump_json(self, indent=1, exclude=left_out).decode() + "\n"
 
     @classmethod

@@ -1,0 +1,141 @@
+"""Live evidence: what a folder of ``scripts/bench_live.py`` adds to a card, and what it cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from llamea_gpu.cli import app
+from llamea_gpu.errors import SearcherError
+from llamea_gpu.promotion.card import Card
+from llamea_gpu.promotion.live import checks_of, enter, live_of, slower
+from llamea_gpu.resources import resource_dir
+
+OURS, RIVAL, LIBRARY = "pipelined=mine.py", "pipelined=rival", "framework=helion:LFBOTreeSearch"
+TIMES_MS = {  # by kernel and arm, of seeds 1, 2, 3
+    "rope": {OURS: (1.0, 1.01, 1.02), RIVAL: (1.05, 1.06, 1.07), LIBRARY: (1.2, 1.3, 1.2)},
+    "matmul": {OURS: (2.0, 2.0, 2.02), RIVAL: (2.1, 2.2, 2.1), LIBRARY: (2.0, 2.0, 2.02)},
+}
+
+
+@pytest.fixture
+def card_file(tmp_path: Path) -> Path:
+    shipped = resource_dir("generated_optimizers") / "main_effect_posterior.json"
+    return Path(shutil.copy(shipped, tmp_path))
+
+
+def written(folder: Path, digest: str, times_ms: Any = TIMES_MS) -> Path:
+    """What the script leaves."""
+    folder.mkdir(exist_ok=True)
+    runs, winners = [], []
+    for kernel, arms in times_ms.items():
+        keys, times = [], []
+        for arm, of_seeds in arms.items():
+            for seed, time_ms in enumerate(of_seeds, 1):
+                keys.append([arm, seed])
+                times.append(time_ms)
+                runs.append(
+                    {
+                        "kernel": kernel,
+                        "arm": arm,
+                        "seed": seed,
+                        "seconds": 45.0,
+                        "device": "NVIDIA H200",
+                        "framework": "helion 1.5.0",
+                        "source_sha256": digest if arm == OURS else None,
+                        "best_ms": time_ms,
+                    }
+                )
+        line = {"kernel": kernel, "runs": keys, "winners_ms": times, "known_ms": [0.5, 3.0]}
+        winners.append(line)
+    for name, lines in (("runs", runs), ("winners", winners)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text)
+    return folder
+
+
+def test_a_card_tells_winners_and_differences(tmp_path: Path, card_file: Path) -> None:
+    digest = Card.load(card_file).source_sha256
+    card, checks = enter(card_file, written(tmp_path / "live", digest))
+    assert Card.load(card_file) == card
+    assert card.live is not None
+    own = card.live.arms[0]
+    assert (own.arm, own.runs, card.live.kernels) == (OURS, 6, ("matmul", "rope"))
+    # the best known is that of the cloud, .5 ms, on both
+    assert own.mean == pytest.approx((1.0 + 1.01 + 1.02 + 2.0 + 2.0 + 2.02) / 6 / 0.5)
+    assert own.worst == pytest.approx(2.02 / 0.5)
+    assert [check.name for check in checks] == ["ahead live of rival"]  # the batches are no rival
+    assert checks[0].passed
+    by_arm = {each.arm: each for each in card.live.differences}
+    logs = {
+        arm: [sum(map(math.log, TIMES_MS[k][arm])) / 3 for k in TIMES_MS] for arm in (OURS, RIVAL)
+    }
+    mean = sum(b - a for a, b in zip(logs[OURS], logs[RIVAL], strict=True)) / 2
+    assert by_arm[RIVAL].percent == pytest.approx(100 * math.expm1(mean))
+    assert by_arm[RIVAL].interval.low < by_arm[RIVAL].percent < by_arm[RIVAL].interval.high
+
+
+def test_an_optimizer_that_is_level_live_is_told_so(tmp_path: Path, card_file: Path) -> None:
+    digest = Card.load(card_file).source_sha256
+    level = {"rope": {OURS: (1.0, 1.1, 1.2), RIVAL: (1.01, 1.1, 1.2)}}
+    written(tmp_path / "live", digest, level)
+    result = CliRunner().invoke(
+        app, ["promote", str(card_file), "--live", str(tmp_path / "live"), "--json"]
+    )
+    assert result.exit_code == 1, result.output
+    (check,) = json.loads(result.stdout)
+    assert not check["passed"]
+    kept = Card.load(card_file).live
+    assert kept is not None  # what speaks against it is kept as well
+    assert kept.differences[0].interval.low < 0
+
+
+def test_runs_of_another_text_are_no_evidence(tmp_path: Path, card_file: Path) -> None:
+    before = card_file.read_bytes()
+    folder = written(tmp_path / "live", "0" * 64)
+    with pytest.raises(SearcherError, match=r"text that ships .* has none: run scripts/bench_live"):
+        enter(card_file, folder)
+    assert card_file.read_bytes() == before
+
+
+def test_one_run_of_a_rival_gives_no_interval(tmp_path: Path) -> None:
+    once = {"rope": {OURS: (1.0, 1.1), RIVAL: (9.0,)}}
+    live = live_of(written(tmp_path, "1" * 64, once), "1" * 64)
+    (check,) = checks_of(live)
+    assert (check.passed, check.measured) == (False, "no interval")
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out_but_nonsense_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path, "1" * 64)
+    whole = live_of(folder, "1" * 64)
+    with (folder / "runs.jsonl").open("a") as file:
+        file.write('{"kernel": "rope", "arm')
+    assert live_of(folder, "1" * 64) == whole
+    with (folder / "runs.jsonl").open("a") as file:
+        file.write('\n{"kernel": "rope"}\n')
+    with pytest.raises(SearcherError, match="line 19"):
+        live_of(folder, "1" * 64)
+
+
+def test_other_options_of_a_promotion_are_refused_with_live(card_file: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["promote", str(card_file), "--live", ".", "--name", "other", "--repeats", "9"]
+    )
+    assert result.exit_code != 0
+    assert "name, repeats" in str(result.exception or result.output)
+
+
+def test_slower_needs_two_finite_runs_of_both() -> None:
+    assert slower({"a": [0.0, 0.1]}, {"a": [0.2]}) is None
+    assert slower({"a": [0.0, 0.1]}, {"a": [0.2, math.inf]}) is None
+    found = slower({"a": [0.0, 0.0], "b": [0.0]}, {"a": [0.1, 0.1], "b": [0.3]})
+    assert found is not None
+    kernels, percent, interval = found
+    assert (kernels, percent) == (1, pytest.approx(100 * math.expm1(0.1)))
+    assert interval.low == pytest.approx(interval.high)
