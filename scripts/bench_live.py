@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
@@ -61,6 +62,8 @@ MARKS_S = (5, 10, 15, 30, 45)
 PASSES = 15
 HEAD_START_MS = 20.0  # before each reading: others are busy on this machine
 KNOWN = 3  # configurations of a cloud that are timed beside the winners
+MOST_SPELLINGS = 40  # that are tried for one of them
+UNUSED_BESIDE_DESCRIPTORS = ("range_unroll_factors", "range_num_stages")
 START_S = 15.0  # of a run's process: loading, binding, ending
 PATIENCE = 3.0  # times the seconds of a run, and of importing: then it hangs
 IMPORT_S = 60.0
@@ -164,7 +167,10 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> tuple[list[float
 
 
 def best_known(kernel: str, shape: str, bound: Any) -> list[dict[str, Any]]:
-    """The best configurations of the kernel's clouds that ship and fit this Helion."""
+    """The best configurations of the kernel's clouds that ship and fit this Helion.
+
+    Of each generated code one, in a spelling of which Helion makes that very code here.
+    """
     import numpy as np
 
     from llamea_gpu.frameworks.helion.space import HelionSpace
@@ -173,7 +179,7 @@ def best_known(kernel: str, shape: str, bound: Any) -> list[dict[str, Any]]:
     generation = bound.config_spec.create_config_generation()
     seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
     space = HelionSpace(generation, np.random.default_rng(0), seeds)
-    known: dict[str, dict[str, Any]] = {}
+    known: list[dict[str, Any]] = []
     for entry in list_clouds():
         cloud = load_cloud(entry.name)
         if (cloud.script, cloud.shape) != (Path(kernel).stem, shape):
@@ -182,10 +188,48 @@ def best_known(kernel: str, shape: str, bound: Any) -> list[dict[str, Any]]:
             print(f"{entry.name}: not the space of this kernel here, left out", file=sys.stderr)
             continue
         order = np.argsort(np.where(cloud.ok, cloud.times_ms, math.inf), kind="stable")
+        found: dict[str, dict[str, Any] | None] = {}  # by code
         for row in order[: 4 * KNOWN]:
-            config = dict(space.config(cloud.configuration(int(row))))
-            known.setdefault(str(cloud.source[row]) or json.dumps(config, sort_keys=True), config)
-    return list(known.values())[:KNOWN]
+            source = str(cloud.source[row])
+            if source not in found and len(found) - list(found.values()).count(None) < KNOWN:
+                config = dict(space.config(cloud.configuration(int(row))))
+                found[source] = spelling(bound, config, source)
+        if None in found.values():
+            lost = list(found.values()).count(None)
+            print(f"{entry.name}: {lost} of the best are other code here, left out", flush=True)
+        known += [config for config in found.values() if config is not None]
+    return known[:KNOWN]
+
+
+def spelling(bound: Any, config: dict[str, Any], source: str) -> dict[str, Any] | None:
+    """A configuration like ``config`` whose code has this key, or None.
+
+    Clouds recorded before 2026-11-27 timed loads through pointers where their configurations say
+    tensor descriptors: Helion was asked for code of tensors without an address.
+    """
+    from llamea_gpu.frameworks.helion.compiling import (
+        ConfigurationRefusedError,
+        generate,
+        source_key,
+    )
+
+    places = [i for i, how in enumerate(config["indexing"]) if how == "tensor_descriptor"]
+    some = itertools.chain.from_iterable(
+        itertools.combinations(places, count) for count in range(len(places))
+    )
+    for kept in itertools.chain([tuple(places)], itertools.islice(some, MOST_SPELLINGS)):
+        indexing = [
+            "pointer" if i in places and i not in kept else how
+            for i, how in enumerate(config["indexing"])
+        ]
+        # Beside descriptors made on the GPU Helion does without what these say.
+        plain = {key: [0] * len(config[key]) for key in UNUSED_BESIDE_DESCRIPTORS if key in config}
+        spelled = {**config, "indexing": indexing}
+        for tried in [spelled, {**spelled, **plain}][: 1 + (spelled != {**spelled, **plain})]:
+            with contextlib.suppress(ConfigurationRefusedError):
+                if source_key(generate(bound, tried)) == source:
+                    return tried
+    return None
 
 
 def compile_all(script: Path, configs: Sequence[dict[str, Any]], folder: Path) -> None:

@@ -32,6 +32,7 @@ from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case
 KIB = 1024
 GIB = 1024**3
 MAX_THREADS_A_BLOCK = 1024
+_TMA_ALIGNMENT = 16  # bytes, of the address in a tensor descriptor
 TENSOR_MEMORY_COLUMNS = 512  # of one multiprocessor, compute capability 10.0
 
 
@@ -164,10 +165,12 @@ class FakeArguments:
     def bind(self, kernel: Any, arguments: Sequence[object]) -> Any:
         """The kernel bound to fake arguments: a ``helion.runtime.kernel.BoundKernel``.
 
-        Its ``config_spec`` is the configuration space that Helion would search on the GPU.
+        Its ``config_spec`` is the configuration space that Helion would search on the GPU, and its
+        code that which it generates for arguments with storage.
         """
         kernel.reset()  # what it was bound to before was bound for another GPU
-        return kernel.bind(tuple(arguments))
+        with _aligned_as_allocated():
+            return kernel.bind(tuple(arguments))
 
     def compile_configuration(
         self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
@@ -292,6 +295,33 @@ def _patched(facts: GpuFacts) -> Iterator[None]:
             yield
         finally:
             triton.runtime.driver._active = previous
+
+
+@contextlib.contextmanager
+def _aligned_as_allocated() -> Iterator[None]:
+    """Have Helion take a fake tensor for one that the allocator made, at a multiple of 512 bytes.
+
+    A tensor descriptor needs an aligned address. Helion (from 1.5 on) asks the tensors that a
+    kernel is bound to, takes fake ones for unaligned, and loads through pointers in their place.
+    """
+    from helion._compiler import compile_environment
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    name = "tensor_descriptor_runtime_alignment_signature"
+    asked = getattr(compile_environment, name, None)
+    if asked is None:
+        yield
+        return
+
+    def answer(value: object) -> tuple[bool, bool]:
+        if not isinstance(value, FakeTensor):
+            found: tuple[bool, bool] = asked(value)
+            return found
+        offset = int(value.storage_offset())
+        return offset * value.element_size() % _TMA_ALIGNMENT == 0, offset == 0
+
+    with mock.patch.object(compile_environment, name, answer):
+        yield
 
 
 def _device_properties(facts: GpuFacts) -> types.SimpleNamespace:

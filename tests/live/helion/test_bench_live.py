@@ -189,3 +189,27 @@ def test_a_difference_has_the_interval_of_its_seeds(script: ModuleType) -> None:
     assert high == pytest.approx(100 * math.expm1(0.1 + width), abs=0.06)
     assert script.difference({"rope": [0.0]}, {"rope": [1.0, 2.0]}) is None
     assert script.difference({"rope": [0.0, math.inf]}, {"rope": [1.0, 2.0]}) is None
+
+
+def test_the_best_known_are_timed_by_the_code_that_was_timed(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cloud's very best ask for tensor descriptors where pointers were timed."""
+    pytest.importorskip("helion")
+    from llamea_gpu.frameworks.helion.compiling import generate, source_key
+    from llamea_gpu.frameworks.helion.kernel_script import find_script
+    from llamea_gpu.frameworks.helion.static import pretend_gpu
+    from llamea_gpu.spaces.catalogue import load_cloud
+
+    cloud = load_cloud("clouds/helion/chunk_scan-4x16x1x256x256-h200")
+    timed: dict[str, list[float]] = {}
+    for source, time_ms in zip(cloud.source, cloud.times_ms, strict=True):
+        timed.setdefault(str(source), []).append(float(time_ms))
+    with pretend_gpu("H200") as gpu:
+        case = gpu.load_case(find_script("chunk_scan"))
+        bound = gpu.bind(case.kernel, case.arguments)
+        known = script.best_known("chunk_scan", "medium", bound)
+        codes = [source_key(generate(bound, config)) for config in known]
+    assert len(set(codes)) == script.KNOWN, capsys.readouterr().err
+    best_ms = min(map(min, timed.values()))
+    assert all(min(timed[code]) < 1.05 * best_ms for code in codes)

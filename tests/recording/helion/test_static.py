@@ -19,7 +19,7 @@ from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.errors import RecordingError, SpaceError
-from llamea_gpu.frameworks.helion.compiling import compile_file
+from llamea_gpu.frameworks.helion.compiling import compile_file, generate
 from llamea_gpu.frameworks.helion.kernel_script import (
     find_script,
     load_case,
@@ -87,6 +87,22 @@ def test_the_space_is_that_of_the_gpu_asked_for() -> None:
     blackwell = {"epilogue_subtile", "range_warp_specializes[0]"}
     assert slots["B200"] - slots["H200"] == blackwell
     assert slots["H200"] - slots["A100"] == {"host_tensor_descriptors"}
+
+
+@pytest.mark.parametrize(("first", "loads"), [(0, 2), (1, 1)])
+def test_code_is_that_for_arguments_with_storage(first: int, loads: int) -> None:
+    """What the allocator hands out is aligned, so that it can be loaded by descriptors."""
+    with pretend_gpu("H200") as pretended:
+        case = pretended.load_case(find_script("matmul"))
+        with pretended.fake_tensors():
+            a, b = (torch.empty(2048 * 2048 + first, dtype=t.dtype) for t in case.arguments[:2])
+            a = torch.as_strided(a, (2048, 2048), (2048, 1), 0)
+            b = torch.as_strided(b, (2048, 2048), (2048, 1), first)
+        bound = pretended.bind(case.kernel, (a, b, *case.arguments[2:]))
+        default = dict(bound.config_spec.default_config().config)
+        indexing = ["tensor_descriptor"] * len(default["indexing"])
+        source = generate(bound, {**default, "indexing": indexing})
+        assert source.count("_desc.load(") == loads
 
 
 @pytest.mark.parametrize(("gpu", "tensor_memory"), [("B200", True), ("H200", False)])
