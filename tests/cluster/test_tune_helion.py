@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from support.formula_timing import FormulaTiming, code_ms, read_again, timings
 from support.one_machine import OneMachine, around_in, measure_by_formula, tuned
 
 from llamea_gpu.cluster.pipeline import Gpus
+from llamea_gpu.engine.worker import Channel
 from llamea_gpu.frameworks.helion.stages import CompileStage
 from llamea_gpu.live import TuneProgress
 from llamea_gpu.live.helion import cluster
@@ -79,10 +82,19 @@ def test_a_lost_node_loses_nothing(
     assert len({Path(path).parent for path in finalists}) == 1 < len(finalists)
 
 
+@dataclass(frozen=True)
+class WithTorch(CompileStage):
+    """On nodes that hide PyTorch from all others."""
+
+    def run(self, channel: Channel) -> None:
+        sys.path[:] = [path for path in sys.path if not (Path(path) / "torch.py").exists()]
+        super().run(channel)
+
+
 def compiling_on_node(
     trail: Path, script: Any, shape: str, compilers: int, folder: Path
 ) -> tuple[list[Any], list[Any]]:
-    compiling = CompileStage(script.here(), shape, folder, pretended="H200")
+    compiling = WithTorch(script.here(), shape, folder, pretended="H200")
     return [compiling] * compilers, [FormulaTiming(trail, trail, {}, 0.05)]
 
 
