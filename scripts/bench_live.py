@@ -132,7 +132,9 @@ def tune(kernel: str, arm: str, seed: int, seconds: float, journal: str | None) 
     }
 
 
-def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+def head_to_head(
+    kernel: str, configs: list[dict[str, Any]], shape: str | None = None
+) -> tuple[list[float], list[float]]:
     """Median milliseconds of each configuration and of the best known, in interleaved passes."""
     import helion
     import torch
@@ -143,11 +145,11 @@ def head_to_head(kernel: str, configs: list[dict[str, Any]]) -> tuple[list[float
 
     with tempfile.TemporaryDirectory() as folder:
         with torch.device("cuda"):
-            case = load_case(find_script(kernel))
+            case = load_case(find_script(kernel), shape)
         bound = case.kernel.bind(case.arguments)
         known = best_known(kernel, case.shape, bound)
         different = {json.dumps(each, sort_keys=True): each for each in [*configs, *known]}
-        compile_all(find_script(kernel), list(different.values()), Path(folder))
+        compile_all(find_script(kernel), shape, list(different.values()), Path(folder))
         set_caches(Path(folder))
         functions = [bound.compile_config(helion.Config(**each)) for each in different.values()]
         times: list[list[float]] = [[] for _ in functions]
@@ -232,7 +234,9 @@ def spelling(bound: Any, config: dict[str, Any], source: str) -> dict[str, Any] 
     return None
 
 
-def compile_all(script: Path, configs: Sequence[dict[str, Any]], folder: Path) -> None:
+def compile_all(
+    script: Path, shape: str | None, configs: Sequence[dict[str, Any]], folder: Path
+) -> None:
     """Compile into Triton's cache in ``folder``, side by side; what fails is compiled later."""
     from llamea_gpu.engine.limits import Limits
     from llamea_gpu.engine.pipeline import Pipeline, Task
@@ -241,7 +245,7 @@ def compile_all(script: Path, configs: Sequence[dict[str, Any]], folder: Path) -
     from llamea_gpu.frameworks.helion.stages import CompileStage
 
     processes = max(1, min(len(configs), len(os.sched_getaffinity(0)) - 1))
-    stages = [CompileStage(script, None, folder)] * processes
+    stages = [CompileStage(script, shape, folder)] * processes
     tasks = [Task(number, config) for number, config in enumerate(configs)]
     try:
         with (
@@ -323,7 +327,7 @@ def work(
     with log.open("wb") as output:
         for standard in (1, 2):
             os.dup2(output.fileno(), standard)
-    do = {"tune": tune, "head_to_head": head_to_head}[job.pop("do")]
+    do = job.pop("do")
     answer.send(do(**job))
 
 
@@ -594,7 +598,7 @@ class Bench:
         journal = journal_of(self.folder, kernel, arm, seed)
         if journal:
             Path(journal).unlink(missing_ok=True)
-        job = {"do": "tune", "kernel": kernel, "arm": arm, "seed": seed}
+        job = {"do": tune, "kernel": kernel, "arm": arm, "seed": seed}
         job |= {"seconds": self.seconds, "journal": journal}
         if found := child(job, PATIENCE * self.seconds + IMPORT_S, place):
             with self.changed:
@@ -609,7 +613,7 @@ class Bench:
         found = None
         if runs and (kernel, keys) not in timed:
             configs = [run["best"] for run in runs]
-            job = {"do": "head_to_head", "kernel": kernel, "configs": configs}
+            job = {"do": head_to_head, "kernel": kernel, "configs": configs}
             found = child(job, 5 * HEAD_TO_HEAD_S, place)
         with self.changed:
             pack(self.folder, kernel)
