@@ -306,7 +306,7 @@ def tune(script: Path, nodes: Nodes, trail: Trail, arguments: argparse.Namespace
     cluster.ClusterPipeline = watched(trail)  # type: ignore[misc]
     killing = arguments.step == "killed"
     seconds = arguments.seconds * (2 / 3 if killing else 1)
-    moment = random.uniform(0.2, 0.45) * seconds
+    moment = random.uniform(0.15, 0.35) * seconds
     stop = threading.Event()
 
     def beside() -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,11 @@ import pytest
 
 pytest.importorskip("helion")
 
-from support.formula_timing import FormulaTiming, code_ms, read_again, timings
+from support.compiling_on_node import compiling_on_node
+from support.formula_timing import code_ms, read_again, timings
 from support.one_machine import OneMachine, around_in, measure_by_formula, tuned
 
 from llamea_gpu.cluster.pipeline import Gpus
-from llamea_gpu.engine.worker import Channel
-from llamea_gpu.frameworks.helion.stages import CompileStage
 from llamea_gpu.live import TuneProgress
 from llamea_gpu.live.helion import cluster
 
@@ -80,22 +77,6 @@ def test_a_lost_node_loses_nothing(
     assert len({line["pid"] for line in timings(trail) if "path" in line}) >= 2
     (finalists,) = read_again(trail)
     assert len({Path(path).parent for path in finalists}) == 1 < len(finalists)
-
-
-@dataclass(frozen=True)
-class WithTorch(CompileStage):
-    """On nodes that hide PyTorch from all others."""
-
-    def run(self, channel: Channel) -> None:
-        sys.path[:] = [path for path in sys.path if not (Path(path) / "torch.py").exists()]
-        super().run(channel)
-
-
-def compiling_on_node(
-    trail: Path, script: Any, shape: str, compilers: int, folder: Path
-) -> tuple[list[Any], list[Any]]:
-    compiling = WithTorch(script.here(), shape, folder, pretended="H200")
-    return [compiling] * compilers, [FormulaTiming(trail, trail, {}, 0.05)]
 
 
 @pytest.mark.slow
