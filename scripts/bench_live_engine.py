@@ -7,6 +7,13 @@ neighbours, samples near them; by seed) and measured twice, in fresh processes w
 one batch of Helion's own provider, and on the engine. Written for each: seconds until the first
 result and until the last, statuses, and times. The summary has the ratio of the rates and the
 median ratio of the times of configurations that work in both. Needs Helion and an NVIDIA GPU.
+
+    scripts/bench_live_engine.py -o OUT.jsonl --lost [KERNEL ...]
+
+What a lost CUDA context costs: such a list on the engine, and among it, where the journals in
+docs/results/logs have some of this kernel, configurations after which the context was gone.
+Twice the timing process is killed as well. Printed for each: seconds until something has been timed
+again, how many processes stood by, and how many compiled configurations were waiting.
 """
 
 from __future__ import annotations
@@ -15,17 +22,23 @@ import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections import Counter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from unittest import mock
 
 KERNELS = ["attention", "chunk_scan", "matmul", "layer_norm", "rope", "grouped_matmul"]
 ARMS = ("helion", "engine")
+JOURNALS = Path(__file__).parents[1] / "docs/results/logs/helion_h200_live_journals.tar.gz"
+FATAL = 4  # configurations that end the context
+KILLS = 2
 
 
 def listed(bound: Any, count: int) -> list[Any]:
@@ -97,6 +110,81 @@ def measure(kernel: str, shape: str | None, arm: str, count: int) -> dict[str, A
     }
 
 
+def lost(kernel: str, shape: str | None, count: int) -> list[dict[str, Any]]:
+    """Each lost context, in this process."""
+    import torch
+    from helion.autotuner.finite_search import FiniteSearch
+
+    import llamea_gpu.live.helion  # noqa: F401 - before anything asks for a GPU
+    from llamea_gpu.engine.pipeline import Pipeline
+    from llamea_gpu.frameworks.helion.kernel_script import find_script, load_case
+    from llamea_gpu.live.helion.provider import PipelinedProvider
+    from llamea_gpu.live.helion.registration import fork_early
+
+    fork_early()
+    with torch.device("cuda"):
+        case = load_case(find_script(kernel), shape)
+    bound = case.kernel.bind(case.arguments)
+    configs = listed(bound, count)
+    for number, config in enumerate(fatal(kernel, bound)):  # well apart, when spares are there
+        configs.insert(min(len(configs), 30 + 10 * number), config)
+    note = Pipeline._note_timed
+    found: list[dict[str, Any]] = []
+    timed = kills = 0
+
+    def noted(self: Any, pool: Any, worker: Any, item: Any, content: Any) -> None:
+        nonlocal timed, kills
+        now, broken = perf_counter(), bool(content.get("broken"))
+        timed += 1
+        if found and "seconds" not in found[-1] and not broken:
+            found[-1]["seconds"] = round(now - found[-1].pop("at"), 3)
+            found[-1]["benchmark_s"] = round(content["benchmark_s"], 3)
+        opened = [w for w in pool.workers if w.facts is not None and w is not worker]
+        kill = not broken and kills < KILLS and timed > 24 and len(self._compiled) > 2 and opened
+        if kill and (not found or timed > found[-1]["timed"] + 10):
+            kills += 1
+            os.kill(worker.facts["pid"], signal.SIGKILL)
+        else:
+            kill = False
+        if broken or kill:
+            fact = {"how": "killed" if kill else "broken", "at": now, "timed": timed}
+            fact |= {"stand_by": len(opened), "waiting": len(self._compiled)}
+            steps = [w.facts.get("opened_s") for w in opened][:1]
+            found.append({**fact, "spare_opened_s": steps[0] if steps else None})
+        note(self, pool, worker, item, content)
+
+    with mock.patch.object(Pipeline, "_note_timed", noted):
+        search = FiniteSearch(bound, case.arguments, configs)
+        search._benchmark_provider_cls = PipelinedProvider
+        search.autotune(skip_cache=True)
+    return [{"kernel": kernel, **each} for each in found]
+
+
+def fatal(kernel: str, bound: Any) -> list[Any]:
+    """Configurations after which a live search had no CUDA context more."""
+    import numpy as np
+
+    from llamea_gpu.frameworks.helion.space import HelionSpace
+
+    generation = bound.config_spec.create_config_generation()
+    seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
+    space = HelionSpace(generation, np.random.default_rng(0), seeds)
+    found: dict[str, Any] = {}
+    with tarfile.open(JOURNALS) as archive:
+        for member in archive.getmembers():
+            if not Path(member.name).name.startswith(f"{kernel}-"):
+                continue
+            file = archive.extractfile(member)
+            assert file is not None
+            head, *rows = map(json.loads, file.read().splitlines())
+            if tuple(head["names"]) != tuple(space.names):
+                continue
+            for row in rows:
+                if "misaligned address" in (row.get("message") or "") and space.contains(row["c"]):
+                    found.setdefault(row["source"], space.config(row["c"]))
+    return list(found.values())[:FATAL]
+
+
 def summary(rows: dict[str, dict[str, Any]]) -> str:
     """Both arms of one kernel."""
     helion, engine = (rows[arm] for arm in ARMS)
@@ -123,9 +211,16 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--configs", type=int, default=64)
     parser.add_argument("--arm", choices=ARMS)
+    parser.add_argument("--lost", action="store_true", help="what a lost context costs")
     arguments = parser.parse_args()
     for spec in arguments.kernels:
         kernel, _, shape = spec.partition(":")
+        if arguments.lost:
+            for row in lost(kernel, shape or None, arguments.configs):
+                print(json.dumps(row), flush=True)
+                with arguments.output.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            continue
         if arguments.arm:
             row = measure(kernel, shape or None, arguments.arm, arguments.configs)
             print("\n" + json.dumps(row))

@@ -2,6 +2,7 @@
 
     scripts/bench_live_kernel_tuner.py -o OUT.jsonl [KERNEL ...] [--configs 200] [--seconds 30]
                                        [--deadline S] [--backend CUPY] [--processes N]
+                                       [--opening N] [--only PART ...]
 
 For each kernel (of tuning_spaces/kernels/kernel_tuner, or FILE.py) the same random valid
 configurations go through ``tune_kernel`` twice, a process each: through Kernel Tuner's sequential
@@ -79,6 +80,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds, of everything")
     parser.add_argument("--backend", help="CUDA, NVCUDA, CUPY; default: the script's own")
     parser.add_argument("--processes", type=int, help="of the engine; default: its own choice")
+    parser.add_argument("--opening", type=int, help="of them, that start CUDA at once")
+    parser.add_argument(
+        "--only", nargs="*", help="parts that contain one of these: list::pipelined"
+    )
     parser.add_argument("--on-host", action="store_true", help="kernels in C, to try this script")
     parser.add_argument("--part", help="measure this part alone (for the script itself)")
     options = parser.parse_args()
@@ -91,7 +96,8 @@ def parts(options: argparse.Namespace) -> list[str]:
     """KERNEL::list::ENGINE and KERNEL::search::SEARCH, in the order in which they are measured."""
     lists = [f"{k}::list::{engine}" for k in options.kernels for engine in ENGINES]
     searches = [f"{options.kernels[0]}::search::{search}" for search in SEARCHES]
-    return lists + searches + [f"{kernel}::list::again" for kernel in options.kernels]
+    found = lists + searches + [f"{kernel}::list::again" for kernel in options.kernels]
+    return [p for p in found if not options.only or any(word in p for word in options.only)]
 
 
 def rows_of(output: Path) -> Rows:
@@ -111,7 +117,7 @@ def rows_of(output: Path) -> Rows:
 def run(part: str, options: argparse.Namespace, left_s: float) -> int | str:
     """Measure a part in a process of its own, with caches of its own."""
     command = [sys.executable, __file__, "-o", str(options.output), "--part", part]
-    for name in ("configs", "seconds", "backend", "processes"):
+    for name in ("configs", "seconds", "backend", "processes", "opening"):
         if (value := getattr(options, name)) is not None:
             command += [f"--{name}", str(value)]
     command += ["--on-host"] * options.on_host
@@ -142,13 +148,15 @@ def measure(options: argparse.Namespace) -> None:
     from kernel_tuner import tune_kernel
 
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
-    from llamea_gpu.live.kernel_tuner import handed
+    from llamea_gpu.live.kernel_tuner import handed, pipelined
     from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
     from llamea_gpu.live.kernel_tuner.tuning import TolerantStrategy
     from llamea_gpu.live.searcher import load_searcher
 
     if options.on_host:
         handed.BACKENDS.add("C")
+    if options.opening:
+        pipelined.OPENING = options.opening
     kernel, kind, name = options.part.split("::")
     script = load_kernel_script(Path(kernel) if kernel.endswith(".py") else FOLDER / f"{kernel}.py")
     engine, _, spec = name.partition("=")
@@ -240,6 +248,9 @@ def compared(rows: Rows, kernel: str) -> Iterator[str]:
     name = Path(kernel).stem
     names = [f"{kernel}::list::{arm}" for arm in (*ENGINES, "again")]
     own, engine, again = (of_part(rows, part) for part in names)
+    if engine and not own:
+        first_s, last_s = (of(row["at_s"] for row in engine.values()) for of in (min, max))
+        yield f"{name}: engine: {len(engine)} in {last_s:.1f} s, the first after {first_s:.2f} s"
     if not own or not engine:
         yield f"{name}: not measured by both"
         return

@@ -33,8 +33,8 @@ _MAX_CRASHES = 20  # configurations in a row
 _ANSWERS = ("ok", "incorrect", "runtime_error")  # of a device that works
 _LEAVE_S = 5.0
 _FINISH_S = 1.0  # for what is being timed when something is to be done alone
-# Configurations that are timed before a spare is started: opening a device takes it from the others
-# for most of a second, and what is known first helps a search most.
+# Configurations that are timed before a spare is started, unless the device is lost before: opening
+# it takes it from the others for most of a second, and what is known first helps a search most.
 _SPARES_AFTER = 16
 _ALONE = -1  # the point of what is no configuration
 _AHEAD = 4  # compiled configurations that may wait, for each compiling process
@@ -91,6 +91,7 @@ class _Pool:
         start_s: float,
         template: Template,
         spares: int = 0,
+        opening: int | None = None,
     ) -> None:
         self._start_s = start_s
         self._template = template
@@ -99,12 +100,12 @@ class _Pool:
         self._logs = [folder / f"{name}-{i}.log" for i in range(len(self._stages))]
         self.failed_starts = 0
         self.facts: dict[int, Mapping[str, Any]] = {}  # by group
-        self.workers = [self._started(i) for i in range(len(stages))]
+        self.workers = [self._started(i) for i in range(len(stages))[:opening]]
 
     def replace(self, worker: Worker) -> None:
         """A new process in the place of one that is of no more use."""
         i = self.workers.index(worker)
-        worker.stop()
+        worker.abandon()  # one that stands by need not wait for its end
         self.workers[i] = self._started(i)
 
     def ready(self) -> list[Worker]:
@@ -135,8 +136,14 @@ class _Pool:
             del of_each[i]
 
     def start_spares(self) -> None:
-        """Start those that stand by."""
-        self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
+        """Start those that stand by, where they are not yet and all others are."""
+        if len(self.workers) >= len(set(self.groups)):
+            self.workers += [self._started(i) for i in range(len(self.workers), len(self._stages))]
+
+    def start_next(self) -> None:
+        """Start one that has waited for another to open, if there is one."""
+        if (i := len(self.workers)) < len(set(self.groups)):
+            self.workers.append(self._started(i))
 
     def dismiss(self) -> None:
         """Let those end that are idle; :meth:`stop` is still to be called."""
@@ -186,6 +193,7 @@ class Pipeline:
         spares: int = 0,
         deduplicate: bool = False,
         hopeless: float | None = None,
+        opening: int | None = None,
     ) -> None:
         self._limits, self._folder = limits, folder
         self._compile_limit = CompileLimit(limits)
@@ -198,7 +206,9 @@ class Pipeline:
             self._timing = _Pool(
                 timing, folder, "timing", start_s, timing_template or template, spares
             )
-            self._compiling = _Pool(compiling, folder, "compiling", start_s, template)
+            self._compiling = _Pool(
+                compiling, folder, "compiling", start_s, template, opening=opening
+            )
         except BaseException:
             self._end_own()
             raise
@@ -211,6 +221,7 @@ class Pipeline:
         self._crashes = 0  # in a row
         self._restarted = False  # a process that uses the device, since the last crash
         self._timed = 0  # configurations
+        self._lost = False  # a device, at least once
         self._best_ms = math.inf
         self._sources: dict[str, Outcome | list[_Item]] | None = {} if deduplicate else None
 
@@ -431,6 +442,8 @@ class Pipeline:
             raise RecordingError(content)
         if kind == "ready":
             pool.note_facts(worker, content)
+            if pool is self._compiling:
+                pool.start_next()
             self._restarted |= pool is self._device_pool
         elif kind == "died":
             self._bury(pool, worker, content)
@@ -465,11 +478,12 @@ class Pipeline:
     ) -> None:
         outcome = _outcome(item, item.compiled, content, worker)
         self._timed += 1
-        if self._timed == _SPARES_AFTER:
+        if not content.get("broken") and (self._timed >= _SPARES_AFTER or self._lost):
             pool.start_spares()
         if outcome.status == "ok":
             self._best_ms = min(self._best_ms, outcome.details.get("time_ms", math.inf))
         if content.get("broken"):
+            self._lost = True
             pool.replace(worker)
             self._hold_back(outcome)
             return

@@ -84,6 +84,14 @@ class Template:
             return None
         return status
 
+    def abandon(self, number: int) -> None:
+        """Kill a worker, with all that it started, and do not wait until it is gone.
+
+        A process that uses a GPU takes a good part of a second for that.
+        """
+        with contextlib.suppress(OSError):
+            self._control.send(("abandon", number, None))
+
     def stop(self) -> None:
         """End it, and every worker that is left."""
         self._control.close()
@@ -156,11 +164,19 @@ def main(control: Connection) -> None:
 def serve(control: Connection) -> None:
     """Fork and end workers until the owner is gone."""
     pids: dict[int, int] = {}
+    abandoned: set[int] = set()
     with contextlib.suppress(EOFError, OSError):
         while True:
             what, number, detail = control.recv()
+            abandoned -= {pid for pid in abandoned if os.waitpid(pid, os.WNOHANG)[0]}
             if what == "fork":
                 pids[number] = _fork(control, detail)
+            elif what == "abandon":
+                if (pid := pids.pop(number, 0)) and not os.waitpid(pid, os.WNOHANG)[0]:
+                    abandoned.add(pid)
+                    _kill(pid)
+                elif pid:
+                    _kill_group(pid)
             else:
                 control.send(_end(pids.pop(number), detail) if number in pids else None)
 
@@ -219,13 +235,24 @@ def _end(pid: int, wait_s: float) -> int:
     while not ended and monotonic() < until:
         sleep(_POLL_S)
         ended, status = os.waitpid(pid, os.WNOHANG)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # what it started outlives it otherwise
-    if not ended:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # it may not have had its group yet
+    if ended:
+        _kill_group(pid)
+    else:
+        _kill(pid)
         _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+def _kill(pid: int) -> None:
+    """A process that has not been waited for, with all that it started."""
+    _kill_group(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # it may not have had its group yet
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # what it started outlives it otherwise
 
 
 def _die_with(owner: int) -> None:

@@ -153,6 +153,11 @@ class Worker:
         self._template.end(self._number, wait_s)
         self.connection.close()
 
+    def abandon(self) -> None:
+        """Kill it, with all that it started, without waiting until it is gone."""
+        self._template.abandon(self._number)
+        self.connection.close()
+
     def _enter(self, phase: str, now: float) -> None:
         """Note how long the last phase took; waiting does not count towards the limit."""
         seconds = now - self._phase_since

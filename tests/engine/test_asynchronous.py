@@ -17,7 +17,7 @@ from llamea_gpu.engine.early import inherited
 from llamea_gpu.engine.limits import CompileLimit, Limits
 from llamea_gpu.engine.pipeline import _SPARES_AFTER, Outcome, Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate
-from llamea_gpu.engine.worker import WAITING, Channel
+from llamea_gpu.engine.worker import WAITING, Channel, Worker
 
 LIMITS = Limits(compile_s=5.0, timing_s=5.0, start_s=60.0)
 
@@ -105,6 +105,38 @@ def test_a_spare_goes_on_where_a_timing_process_is_lost(tmp_path: Path) -> None:
     opened = [pid for event, pid in events if event == "open"]
     assert begun[1] != begun[0]
     assert begun[1] in opened[:2]  # it stood by before the other was lost
+
+
+def test_spares_are_started_at_once_where_a_device_is_lost_early(tmp_path: Path) -> None:
+    """A kernel that loses one loses more; the one that takes over is not held up by them."""
+    with pipeline(tmp_path, spares=2) as running:
+        running.submit([Task(0, {"x": 0, "time": "broken"})])
+        found = all_of(running)
+        assert len(running._timing.workers) == 1
+        running.submit([Task(1, {"x": 1})])
+        found |= all_of(running)
+        assert len(running._timing.workers) == 3
+    assert [found[x].status for x in (0, 1)] == ["runtime_error", "ok"]
+
+
+def test_only_so_many_processes_open_at_once(tmp_path: Path) -> None:
+    both = [FakeStage("compile", tmp_path)] * 5
+    with Pipeline(both, (), tmp_path, LIMITS, opening=2) as running:
+        assert len(running._compiling.workers) == 2
+        running.submit([Task(x, {"x": x}) for x in range(30)])
+        deadline = time.monotonic() + 60
+        most = 0
+        while not (len(running._compiling.workers) == 5 and not most_opening(running)):
+            assert time.monotonic() < deadline
+            running._step(time.monotonic() + 0.1)
+            most = max(most, most_opening(running))
+        assert most <= 2
+        assert sorted(all_of(running)) == list(range(30))
+    assert len({x["pid"] for x in trail(tmp_path) if x["event"] == "open"}) == 5
+
+
+def most_opening(running: Pipeline) -> int:
+    return sum(worker.facts is None for worker in running._compiling.workers)
 
 
 def test_timing_is_told_what_is_hopeless(tmp_path: Path) -> None:
@@ -233,6 +265,54 @@ def test_timing_starts_first_and_compiling_later(tmp_path: Path) -> None:
         running.start_compiling([FakeStage("compile", tmp_path)], forked)
         running.submit([Task(1, {"x": 1})])
         assert sorted(all_of(running)) == [1]
+
+
+def test_a_worker_that_is_abandoned_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    with (
+        inherited(Parent(tmp_path)) as stage,
+        ForkedTemplate(tmp_path / "template.log") as template,
+    ):
+        worker = Worker(stage, tmp_path / "log", 60.0, template)
+        pids = tmp_path / "pids"
+        until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        worker.abandon()
+        until(lambda: not any(map(alive, map(int, pids.read_text().split()))))
+        worker.abandon()  # nothing is left of it
+        again = Worker(FakeStage("compile", tmp_path), tmp_path / "again", 60.0, template)
+        assert again.receive()[0] == "ready"
+        zombie = Path(f"/proc/{pids.read_text().split()[0]}")
+        assert not zombie.exists()
+        again.stop()
+
+
+@dataclass(frozen=True)
+class Parent:
+    """Starts a process of its own and sleeps."""
+
+    folder: Path
+
+    def run(self, channel: Channel) -> None:
+        import subprocess
+
+        started = subprocess.Popen(["sleep", "600"])
+        draft = self.folder / "draft"
+        draft.write_text(f"{os.getpid()} {started.pid}")
+        draft.rename(self.folder / "pids")
+        time.sleep(600)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_spare_does_not_hold_up_the_first_configurations(tmp_path: Path) -> None:

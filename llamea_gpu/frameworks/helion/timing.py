@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from llamea_gpu.engine.side_by_side import side_by_side
 from llamea_gpu.engine.worker import Result
-from llamea_gpu.frameworks.helion.compiling import generated_module
+from llamea_gpu.frameworks.helion.compiling import (
+    ConfigurationRefusedError,
+    compile_file,
+    generated_module,
+)
 
 # Of the difference to what is expected, relative to the element plus the root mean square of all.
 TOLERANCE = {"float32": 1e-2, "float16": 1e-2, "bfloat16": 2e-2}
@@ -69,6 +73,11 @@ class Bench:
             message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             found = {"status": "runtime_error", "message": message, "broken": is_broken()}
         return {**found, "benchmark_s": perf_counter() - start}
+
+    def load(self, path: Path) -> None:
+        """Do all that a first launch does before it launches."""
+        with suppress(ConfigurationRefusedError):
+            compile_file(path, self._name, self._arguments())
 
     def compared(self, task: Mapping[str, Any]) -> Result:
         """Time compiled configurations again, side by side in long windows.

@@ -76,7 +76,7 @@ class ScriptTimingStage:
         data = what_is_right(case.kernel.bind(case.arguments), case.arguments)
         set_caches(self.folder)
         steps.end("what is right")
-        serve_timing(channel, case.name, case.arguments, data, steps.seconds)
+        serve_timing(channel, case.name, case.arguments, data, steps, self.folder)
 
 
 def what_is_right(bound: Any, arguments: Sequence[Any]) -> TimingData:

@@ -151,7 +151,23 @@ class HandedStage:
         except Exception as error:  # what unpickling imports may raise whatever it likes
             message = f"the kernel's arguments must load: {type(error).__name__}: {error}"
             raise RecordingError(message) from error
+        call["device"] = see_only(call["device"])
         measure(channel, call, self.lock)
+
+
+def see_only(device: int) -> int:
+    """Have CUDA, before it starts in this process, see this GPU and no other: it starts sooner.
+
+    Returns:
+        What the GPU's number is then; ``device`` where it is none of those that are visible.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(device)] if visible is None else visible.split(",")
+    place = 0 if visible is None else device
+    if not 0 <= place < len(names) or not names[place].strip():
+        return device
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[place].strip()
+    return 0
 
 
 def call_on_node(saved: bytes, processes: int, folder: Path) -> Stages:

@@ -43,6 +43,8 @@ from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner, config_key
 from llamea_gpu.live.kernel_tuner.runtime import KernelTunerConfiguration
 
 EngineName = Literal["pipelined", "framework"]
+# Processes that start CUDA at once: all of them at once hold one another up, and the first result.
+OPENING = 4
 TIMEOUT_S = 60.0  # for compiling, checking and timing one configuration
 _CONTEXT_BYTES = 3 << 28  # of a process that uses a GPU: CUDA's own
 _ROOM = 0.8  # of the free memory
@@ -242,7 +244,8 @@ class PipelinedStrategy(ExplainingStrategy):
             processes = self._processes or _affordable(size)
             stage = HandedStage(call, folder / "device")
             limits = Limits(timing_s=self._timeout_s)
-            pipeline = Pipeline([stage] * processes, (), folder, limits, template)
+            stages = [stage] * processes
+            pipeline = Pipeline(stages, (), folder, limits, template, opening=OPENING)
             stack.enter_context(pipeline)
             yield PipelinedRunner(self.own_runner(runner), pipeline, processes)
 

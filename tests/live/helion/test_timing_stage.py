@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +55,12 @@ def run(
     return served(stage, tasks)
 
 
+def noting(folder: Path) -> str:
+    """A right "kernel" that leaves a letter for each call."""
+    opened = f"with open({str(folder / 'calls')!r}, 'a') as file:"
+    return f"{opened}\n        file.write('x')\n    return 2 * x"
+
+
 def test_right_ones_are_timed_and_wrong_ones_are_not(tmp_path: Path) -> None:
     x = torch.arange(1.0, 5.0)
     codes = {"right": "return 2 * x", "wrong": "return 3 * x", "raises": "raise ValueError('no')"}
@@ -62,6 +70,41 @@ def test_right_ones_are_timed_and_wrong_ones_are_not(tmp_path: Path) -> None:
     assert found[0]["time_ms"] == 2.0
     assert "no" in found[2]["message"]
     assert list(facts["opened_s"]) == ["imports", "cuda", "arguments", "what is right"]
+
+
+def test_who_stands_by_has_gone_through_what_works(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    codes = {"wrong": "return 3 * x", "right": noting(tmp_path)}
+    tasks = [{"path": str(tmp_path / f"{name}.py")} for name in ("wrong", "right")]
+    data = TimingData(2 * x, None, RIGHT)
+    first, _ = run(tmp_path, (x,), data, codes, *tasks)
+    assert "rehearsal" not in first["opened_s"]
+    calls = (tmp_path / "calls").read_text()
+    second, found = run(tmp_path, (x,), data, codes)
+    assert "rehearsal" in second["opened_s"]
+    assert not found
+    assert len((tmp_path / "calls").read_text()) > len(calls)
+
+
+def test_who_stands_by_disturbs_no_reading(tmp_path: Path) -> None:
+    """What it goes through waits for the device."""
+    x = torch.ones(3)
+    codes = {"right": noting(tmp_path)}
+    data = TimingData(2 * x, None, RIGHT)
+    run(tmp_path, (x,), data, codes, {"path": str(tmp_path / "right.py")})
+    calls = (tmp_path / "calls").read_text()
+    with (tmp_path / "device").open("a") as reading:
+        fcntl.flock(reading, fcntl.LOCK_EX)
+        done = threading.Event()
+        thread = threading.Thread(
+            target=lambda: (run(tmp_path, (x,), data, codes), done.set()), daemon=True
+        )
+        thread.start()
+        assert not done.wait(0.5)
+        assert (tmp_path / "calls").read_text() == calls
+        fcntl.flock(reading, fcntl.LOCK_UN)
+        assert done.wait(30)
+    assert (tmp_path / "calls").read_text() != calls
 
 
 def test_what_a_kernel_changes_is_given_anew_and_compared(tmp_path: Path) -> None:

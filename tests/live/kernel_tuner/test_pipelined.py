@@ -402,3 +402,23 @@ def test_arrays_are_shared_and_may_be_written(tmp_path: Path) -> None:
         assert strided.tolist() == grid[:, ::2].tolist()
         assert (scalar, type(scalar)) == (3, np.int32)
         assert loaded["name"](1) == 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "then", "number"),
+    [
+        (None, 2, "2", 0),
+        ("3, 1,0", 1, "1", 0),
+        ("GPU-1b,GPU-2c", 1, "GPU-2c", 0),
+        ("3,1", 2, "3,1", 2),
+        ("", 0, "", 0),
+    ],
+)
+def test_a_process_that_measures_sees_its_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: int, then: str, number: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert handed.see_only(device) == number
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == then
