@@ -39,6 +39,7 @@ ARMS = ("helion", "engine")
 JOURNALS = Path(__file__).parents[1] / "docs/results/logs/helion_h200_live_journals.tar.gz"
 FATAL = 4  # configurations that end the context
 KILLS = 2
+APART = 25  # configurations
 
 
 def listed(bound: Any, count: int) -> list[Any]:
@@ -127,7 +128,7 @@ def lost(kernel: str, shape: str | None, count: int) -> list[dict[str, Any]]:
     bound = case.kernel.bind(case.arguments)
     configs = listed(bound, count)
     for number, config in enumerate(fatal(kernel, bound)):  # well apart, when spares are there
-        configs.insert(min(len(configs), 30 + 10 * number), config)
+        configs.insert(APART * (number + 2), config)
     note = Pipeline._note_timed
     found: list[dict[str, Any]] = []
     timed = kills = 0
@@ -138,14 +139,12 @@ def lost(kernel: str, shape: str | None, count: int) -> list[dict[str, Any]]:
         timed += 1
         if found and "seconds" not in found[-1] and not broken:
             found[-1]["seconds"] = round(now - found[-1].pop("at"), 3)
-            found[-1]["benchmark_s"] = round(content["benchmark_s"], 3)
+            found[-1]["benchmark_s"] = round(content.get("benchmark_s", 0.0), 3)
         opened = [w for w in pool.workers if w.facts is not None and w is not worker]
-        kill = not broken and kills < KILLS and timed > 24 and len(self._compiled) > 2 and opened
-        if kill and (not found or timed > found[-1]["timed"] + 10):
+        kill = not broken and kills < KILLS and len(self._compiled) > 0 and len(opened) > 0
+        if kill := kill and timed > (found[-1]["timed"] if found else APART) + APART // 2:
             kills += 1
             os.kill(worker.facts["pid"], signal.SIGKILL)
-        else:
-            kill = False
         if broken or kill:
             fact = {"how": "killed" if kill else "broken", "at": now, "timed": timed}
             fact |= {"stand_by": len(opened), "waiting": len(self._compiled)}
