@@ -32,7 +32,7 @@ CONTROL = "control"
 _HELD, _LEAKED = "HELD", "LEAKED"
 _BUDGET_EVALUATIONS = 20
 _LIMITS = Limits(memory_bytes=1 << 30)
-_SHORT_LIMITS = Limits(cpu_s=0.2, wall_factor=100.0)  # where running out of time is the point
+_SHORT_LIMITS = Limits(cpu_s=0.1, wall_factor=200.0)  # where running out of time is the point
 
 # What an attack is wrapped in. ``secret`` is a file of the host that anyone may read.
 _TEMPLATE = """
