@@ -154,7 +154,7 @@ def server_message(error: openai.APIStatusError) -> str:
     body = error.body  # the SDK has unpacked {"error": …}
     if isinstance(body, Mapping) and isinstance(body.get("message"), str):
         return str(body["message"])
-    return error.response.text or error.message
+    return str(error.response.text or error.message)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
