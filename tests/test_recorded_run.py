@@ -7,6 +7,7 @@ Running all its programs takes minutes of CPU. So the whole run is replayed on r
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -30,7 +31,8 @@ from llamea_gpu.runner import Runner
 
 RUN = resource_dir("generated_optimizers") / "runs" / "h200-helion"
 SEEDS = range(-5, 0)
-RUN_ANEW = 8  # the cheapest program of the run; it was bred from a seed program
+BRED = 8  # the cheapest program of the run; it was bred from a seed program
+SEED = -4  # that one
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +53,29 @@ def problem(settings: EvolutionSettings) -> Problem:
 
 @dataclass
 class RecordedCascade:
-    """Assesses each program as the recorded run did; runs ``RUN_ANEW`` too, for comparison."""
+    """Assesses each program as the recorded run did; runs two of them too, for comparison."""
 
     real: Cascade
     found_anew: dict[int, Assessment] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        lines = (RUN / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
-        self.documents = {row["slot"]: row for row in map(json.loads, lines)}
-
     async def assess(
         self, slot: int, attempt: int, program: Program, population: Population
     ) -> Assessment:
-        if slot == RUN_ANEW:
+        if slot in (BRED, SEED):
             self.found_anew[slot] = await self.real.assess(slot, attempt, program, population)
-        then = Candidate.from_document({**self.documents[slot], "program": asdict(program)})
-        assert then.feedback is not None
-        return Assessment(then.status, then.kind, then.message, then.feedback, then.behaviour)
+        return recorded_assessment(slot, program)
+
+
+@functools.cache
+def documents() -> dict[int, dict[str, Any]]:
+    lines = (RUN / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["slot"]: row for row in map(json.loads, lines)}
+
+
+def recorded_assessment(slot: int, program: Program) -> Assessment:
+    then = Candidate.from_document({**documents()[slot], "program": asdict(program)})
+    assert then.feedback is not None
+    return Assessment(then.status, then.kind, then.message, then.feedback, then.behaviour)
 
 
 @dataclass
@@ -124,17 +132,42 @@ def test_the_same_candidates_come_from_the_same_parents(whole_run: Replay, recor
 
 def test_a_bred_program_scores_what_was_recorded(whole_run: Replay, recorded) -> None:
     # Its own linear algebra may differ in the last bits between machines, and then in a choice.
-    found = whole_run.found_anew[RUN_ANEW]
-    assert recorded[RUN_ANEW]["parents"] == [-4]
-    assert found.feedback.p == pytest.approx(recorded[RUN_ANEW]["p"], abs=0.05)
+    found = whole_run.found_anew[BRED]
+    assert recorded[BRED]["parents"] == [SEED]
+    assert found.feedback.p == pytest.approx(recorded[BRED]["p"], abs=0.05)
 
 
-def test_the_command_replays_seed_programs_and_the_first_answer(recorded, tmp_path: Path) -> None:
+def test_a_seed_program_scores_exactly_what_was_recorded(whole_run: Replay, recorded) -> None:
+    found = whole_run.found_anew[SEED]
+    assert found.feedback.p == pytest.approx(recorded[SEED]["p"], abs=1e-9)
+
+
+def by_the_command(folder: Path, candidates: int) -> dict[int, Candidate]:
     settings = ("--config", RUN / "evolve.toml", "--set", "replay_strict=true")
-    llamea("evolve", "-o", tmp_path / "run", "--plain", *settings, "--candidates", "1")
-    archive = Archive.open(tmp_path / "run", read_only=True)
+    llamea("evolve", "-o", folder, "--plain", *settings, "--candidates", candidates)
+    archive = Archive.open(folder, read_only=True)
     found = {slot: Candidate.from_document(d) for slot, d in archive.candidates().items()}
     archive.close()
+    return found
+
+
+def test_the_command_replays_the_first_generations(
+    recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def assess(_: Cascade, slot: int, attempt: int, program: Program, *__: Any) -> Assessment:
+        return recorded_assessment(slot, program)
+
+    monkeypatch.setattr(Cascade, "assess", assess)
+    found = by_the_command(tmp_path / "run", 10)
+    assert sorted(found) == [*SEEDS, *range(10)]
+    for slot, candidate in found.items():
+        assert candidate.p == recorded[slot]["p"]
+        assert list(candidate.parents) == recorded[slot]["parents"]
+
+
+@pytest.mark.slow
+def test_the_command_runs_seed_programs_and_the_first_answer(recorded, tmp_path: Path) -> None:
+    found = by_the_command(tmp_path / "run", 1)
     for slot in SEEDS:
         assert found[slot].p == pytest.approx(recorded[slot]["p"], abs=1e-9)
     assert found[0].p == pytest.approx(recorded[0]["p"], abs=0.05)
