@@ -1,4 +1,4 @@
-"""Two real Ray nodes on this machine, for all tests of the session."""
+"""Two real Ray nodes on this machine, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Nodes:
             initialize_head=True,
             head_node_args={
                 "include_dashboard": False,
+                "include_log_monitor": False,
                 "ray_client_server_port": client_port,
                 **self._has("H200", {}),
             },
@@ -81,7 +82,7 @@ def _free_port() -> int:
             return port
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """Without PyTorch, which Kernel Tuner imports where it is: most of a recorder's start."""
     pytest.importorskip("ray")
@@ -90,6 +91,11 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # No processes in store, nor figures of them: a third of the CPU of these tests.
+        patch.setenv("RAY_enable_worker_prestart", "0")
+        patch.setenv("RAY_prestart_worker_first_driver", "0")
+        patch.setenv("RAY_enable_metrics_collection", "0")
+        patch.setenv("RAY_event_stats", "0")
         # The head's Ray Client server forks, and gRPC's handlers of that crash now and then.
         patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
         # Ray's workers give way to everything else, such as other tests: they would hardly run.
