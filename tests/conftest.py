@@ -65,6 +65,15 @@ def shorter_bootstraps() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def sandboxes() -> Iterator[None]:
+    """Runners of this process share what they open; `Sandbox.open` itself is as it is."""
+    from support.kept_sandboxes import kept_sandboxes
+
+    with kept_sandboxes():
+        yield
+
+
 def skip_or_fail(reason: str) -> None:
     """Skip; fail where LLAMEA_GPU_REQUIRE_ALL says that everything must be here."""
     if os.environ.get("LLAMEA_GPU_REQUIRE_ALL"):
