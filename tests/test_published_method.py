@@ -26,12 +26,11 @@ from llamea_gpu.tasks import SequentialClock, Task, Trace, run_seed
 
 TIME_KEYS = ["compilation", "runtimes", "framework", "search_algorithm", "validation"]
 T4_FILES = [
-    f"{kernel}/{device}_T4.json.gz"
-    for kernel in ("convolution", "dedispersion")
-    for device in ("A100", "A4000", "MI250X")
+    f"{recording}_T4.json.gz"
+    for recording in ("convolution/A100", "convolution/MI250X", "dedispersion/A4000")
 ]
-CACHES = ["pnpoly/RTX_3060_laptop.json.gz", "pnpoly/RTX_3090.json.gz"]
-SPARSE = T4_FILES[2]  # a budget of 56 evaluations: every point counts
+CACHES = ["pnpoly/RTX_3060_laptop.json.gz"]
+SPARSE = T4_FILES[1]  # a budget of 56 evaluations: every point counts
 
 # The package warns on import (matplotlib) and while it scales cut-offs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -7,12 +7,11 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.answering import Answerer
+from support.clouds import small_part
 from support.command_line import llamea
 from support.programs import answer, random_program
 
@@ -23,8 +22,6 @@ from llamea_gpu.evolution import session
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion import Card, Check, procedure, tuning
 from llamea_gpu.runner import Runner, yardsticks
-from llamea_gpu.spaces.catalogue import load_cloud
-from llamea_gpu.spaces.formats import export_cloud
 
 pytest.importorskip("helion")
 
@@ -36,27 +33,6 @@ class Lazy:
     def __call__(self, evaluate, space, rng):
         return None
 '''
-
-
-def small_part(name: str, kept: str, folder: Path) -> None:
-    """Some 200 measurements of a real kernel's whole ConfigSpec: a model fits them quickly."""
-    cloud = load_cloud(f"clouds/helion/{name}")
-    rows = [tuple(row) for row in cloud.configurations.tolist()]
-    stride = len(cloud) // 200
-    best = int(np.nanargmin(np.where(cloud.ok, cloud.times_ms, np.nan)))
-    keep = [
-        row for row, c in enumerate(rows) if row % stride == 0 or row == best or c in cloud.starts
-    ]
-    columns = (
-        *("configurations", "statuses", "times_ms", "low_ms", "high_ms", "compile_s"),
-        *("benchmark_s", "control_ms", "source", "how", "run", "at_s"),
-    )
-    part = replace(
-        cloud,
-        info=replace(cloud.info, name=kept),
-        **{column: getattr(cloud, column)[keep] for column in columns},
-    )
-    export_cloud(part, folder / f"{kept}.cloud.parquet")
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,17 @@
-"""A small cloud with every kind of row, and the same as JSON lines."""
+"""A small cloud with every kind of row, the same as JSON lines, and parts of those that ship."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.cloud import Cloud
+from llamea_gpu.spaces.formats import export_cloud
 from llamea_gpu.spaces.recording import STATUSES, RecordingInfo
 
 NAN = math.nan
@@ -70,3 +74,24 @@ def same_cloud(a: Cloud, b: Cloud) -> bool:
         else repr(x) == repr(y)
         for x, y in pairs
     )
+
+
+def small_part(name: str, kept: str, folder: Path) -> None:
+    """Some 200 measurements of a real kernel's whole ConfigSpec: a model fits them quickly."""
+    cloud = load_cloud(f"clouds/helion/{name}")
+    rows = [tuple(row) for row in cloud.configurations.tolist()]
+    stride = len(cloud) // 200
+    best = int(np.nanargmin(np.where(cloud.ok, cloud.times_ms, np.nan)))
+    keep = [
+        row for row, c in enumerate(rows) if row % stride == 0 or row == best or c in cloud.starts
+    ]
+    columns = (
+        *("configurations", "statuses", "times_ms", "low_ms", "high_ms", "compile_s"),
+        *("benchmark_s", "control_ms", "source", "how", "run", "at_s"),
+    )
+    part = replace(
+        cloud,
+        info=replace(cloud.info, name=kept),
+        **{column: getattr(cloud, column)[keep] for column in columns},
+    )
+    export_cloud(part, folder / f"{kept}.cloud.parquet")
