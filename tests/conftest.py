@@ -74,6 +74,15 @@ def sandboxes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def own_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each runner has a sandbox of its own again, where fresh processes are the point."""
+    from llamea_gpu.runner import pool
+    from llamea_gpu.sandbox import Sandbox
+
+    monkeypatch.setattr(pool, "Sandbox", Sandbox)
+
+
 def skip_or_fail(reason: str) -> None:
     """Skip; fail where LLAMEA_GPU_REQUIRE_ALL says that everything must be here."""
     if os.environ.get("LLAMEA_GPU_REQUIRE_ALL"):

@@ -97,6 +97,7 @@ def test_an_unknown_space_suggests_a_name() -> None:
     assert "matmul-2048" in llamea("spaces", "show", "matmul-2084", status=2).stderr
 
 
+@pytest.mark.usefixtures("own_sandboxes")
 @pytest.mark.parametrize("searcher", ["random_search", "genetic_algorithm?population_size=12"])
 def test_a_run_depends_on_its_seed_alone(searcher: str) -> None:
     arguments = ("run", searcher, "--space", SPACE, "--json", "--seed")

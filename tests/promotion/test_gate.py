@@ -97,6 +97,7 @@ def test_own_computing_counts_on_the_worst_space(tasks: tuple[Task, ...], runner
     assert "on quick, the worst" in found.sentence
 
 
+@pytest.mark.usefixtures("own_sandboxes")
 def test_determinism_is_over_fresh_processes(tasks: tuple[Task, ...]) -> None:
     assert gate.determinism(searcher(CLIMBING), tasks, unsafe=False).passed
     found = gate.determinism(searcher(BY_ADDRESS), tasks[:1], unsafe=False)
