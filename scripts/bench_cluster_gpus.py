@@ -179,6 +179,7 @@ class Nodes:
 
         self._temporary = tempfile.mkdtemp(prefix="lgr-", dir="/tmp")  # short: sockets
         self._pretended = pretended
+        Path("/tmp/ray").mkdir(exist_ok=True)  # Ray notes its address there
         self._cluster = Cluster()
         for place, (own, on) in enumerate(zip(gpus, cores, strict=True)):
             head = {"_temp_dir": self._temporary} if place == 0 else {}

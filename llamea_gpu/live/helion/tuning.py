@@ -103,6 +103,8 @@ def tune_helion_shapes(
     Raises:
         SearcherError, RecordingError: as for `tune_helion_script`, or the script has no such shape.
     """
+    if not settings.cluster:  # before the script, which may ask for a GPU, is loaded
+        search_base(settings.engine, settings.journal)
     names = chosen_shapes(shapes, shapes_of(path))
 
     def tune(shape: str, known: Sequence[Mapping[str, Any]], alone: bool) -> TuningResult:
