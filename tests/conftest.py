@@ -24,7 +24,6 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     """To look for garbage among all that was imported takes a sixth of the CPU."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()

@@ -16,13 +16,11 @@ from llamea_gpu.scoring import score_space
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
 from llamea_gpu.tasks import Evaluator, Task, Trace, cutoff_evaluations
 
-IN_BATCHES = [
-    entry.name for entry in list_spaces() if load_space(entry.name).info.parallel_workers > 1
-]
-
-
-def failure_share(space: str) -> float:
-    return 1 - float(load_space(space).ok.mean())
+# Every third of those measured in batches, from where most configurations fail to where least do.
+EVERY_THIRD = (
+    *("attention-4x16x4096x128", "attention-2x32x1024x64", "cross_entropy-4096x32000"),
+    *("swiglu-8192x8192", "rms_norm-16384x4096", "kl_divergence-1024x4096"),
+)
 
 
 def random_search(task: Task, seed: int) -> Trace:
@@ -40,12 +38,14 @@ def random_search(task: Task, seed: int) -> Trace:
 @pytest.mark.parametrize(
     "space",
     [
-        pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.slow)
-        for place, name in enumerate(sorted(IN_BATCHES, key=lambda n: -failure_share(n)))
+        pytest.param(entry.name, marks=() if entry.name in EVERY_THIRD else pytest.mark.slow)
+        for entry in list_spaces()
     ],
 )
 def test_random_search_in_batches_scores_zero(space: str) -> None:
     task = Task.build(load_space(space))
+    if space not in EVERY_THIRD and task.recording.info.parallel_workers == 1:
+        pytest.skip("not measured in batches")
     score = score_space(task, [random_search(task, seed) for seed in range(10_000, 10_150)])
     assert abs(score.p) < 3 * score.standard_error
     assert score.standard_error < 0.12  # grouped_matmul, where every other one fails: .108

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -16,11 +17,14 @@ from llamea_gpu.bench.plan import BenchSettings, Plan, RunKey, SearcherInfo, des
 from llamea_gpu.scoring import score_space
 from llamea_gpu.tasks import Task, Trace
 
-TASKS = small_tasks(6)
+
+@functools.cache
+def small() -> tuple[Task, ...]:
+    return small_tasks(6)
 
 
 def analysed(skills: dict[str, float], repeats: int, seed: int = 0, spaces: int = 6) -> Analysis:
-    plan, tasks, runs = simulated_bench(skills, TASKS[:spaces], repeats, seed)
+    plan, tasks, runs = simulated_bench(skills, small()[:spaces], repeats, seed)
     return analyse(plan, tasks, runs, resamples=100)
 
 
@@ -63,7 +67,7 @@ def test_chance_is_rarely_taken_for_a_difference() -> None:
 
 def test_intervals_hold_what_many_runs_show() -> None:
     """P of 600 runs lies in the intervals of 8 runs: 95 % of 60 intervals are 57."""
-    plan, tasks, runs = simulated_bench({"a": 0.3}, TASKS[:1], repeats=600)
+    plan, tasks, runs = simulated_bench({"a": 0.3}, small()[:1], repeats=600)
     traces = [runs[key] for key in plan.runs()]
     (task,) = tasks.values()
     truth = score_space(task, traces, bootstrap=0).p
@@ -110,7 +114,7 @@ def test_where_nothing_is_said_no_test_says_something() -> None:
 
 def test_pairs_of_a_baseline_do_not_weaken_what_is_asked() -> None:
     skills = {"new": 1.0, **{f"old-{i}": 0.1 * i for i in range(5)}}
-    plan, tasks, runs = simulated_bench(skills, TASKS[:3], 6)
+    plan, tasks, runs = simulated_bench(skills, small()[:3], 6)
     together = analyse(plan, tasks, runs, 50)
     apart = analyse(plan, tasks, runs, 50, known={name for name in skills if name != "new"})
     for mixed, found in zip(together.comparisons, apart.comparisons, strict=True):
@@ -146,7 +150,7 @@ def test_ranks_need_three_searchers_and_spaces() -> None:
 
 
 def test_p_is_that_of_scoring_and_curves_are_its() -> None:
-    plan, tasks, runs = simulated_bench({"a": 0.5}, TASKS, 6)
+    plan, tasks, runs = simulated_bench({"a": 0.5}, small(), 6)
     found = analyse(plan, tasks, runs, resamples=50).standings[0]
     scores = [
         score_space(tasks[s.name], [runs[RunKey("a", s.name, r)] for r in range(6)], bootstrap=0)
@@ -206,7 +210,7 @@ def test_reaching_the_optimum_by_hand() -> None:
 
 def test_lotteries_are_named_and_left_out_beside() -> None:
     # The axis ends after 6 evaluations of random search.
-    tasks = (*TASKS[:2], Task.build(line_recording([float(1 + i) for i in range(20)])))
+    tasks = (*small()[:2], Task.build(line_recording([float(1 + i) for i in range(20)])))
     plan, by_name, runs = simulated_bench({"a": 0.5, "b": 0.0}, tasks, 5)
     assert [space.is_lottery for space in plan.spaces] == [False, False, True]
     found = analyse(plan, by_name, runs, resamples=50)
@@ -218,7 +222,7 @@ def test_lotteries_are_named_and_left_out_beside() -> None:
 
 
 def test_a_searcher_without_any_spread_is_compared_all_the_same() -> None:
-    plan, tasks, runs = simulated_bench({"a": 0.0, "fixed": 0.0}, TASKS[:3], 6)
+    plan, tasks, runs = simulated_bench({"a": 0.0, "fixed": 0.0}, small()[:3], 6)
     for space in plan.spaces:
         same = runs[RunKey("fixed", space.name, 0)]
         for repeat in range(6):

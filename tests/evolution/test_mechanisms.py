@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -89,50 +90,55 @@ def told(task: Task, *traces: Trace) -> str:
     return "\n".join(mechanisms({task: traces}))
 
 
-TASK = make_task(budget_s=40.0)  # a batch of 8 takes 2 s: 20 batches
+@functools.cache
+def usual() -> Task:
+    """A batch of 8 takes 2 s: 20 batches."""
+    return make_task(budget_s=40.0)
+
+
 AT_ONCE = [[OPTIMUM, *far(7)], *in_batches(far(400, 2))]
 
 
 def test_who_has_the_optimum_in_the_first_batch_is_told_nothing() -> None:
-    assert told(TASK, run(TASK, AT_ONCE)) == ""
+    assert told(usual(), run(usual(), AT_ONCE)) == ""
 
 
 def test_no_traces_no_words() -> None:
-    assert mechanisms({TASK: []}) == ()
+    assert mechanisms({usual(): []}) == ()
     assert mechanisms({}) == ()
 
 
 def test_a_first_batch_that_takes_much_of_the_budget() -> None:
     # 96 configurations: 12 s of compiling, 12 s of benchmarks.
-    text = told(TASK, run(TASK, [far(96), *in_batches(far(400, 2))]))
+    text = told(usual(), run(usual(), [far(96), *in_batches(far(400, 2))]))
     assert "Its first batch (96 configurations) takes 60 % of the budget on toy (about 1." in text
 
 
 def test_a_first_batch_that_never_ends() -> None:
-    text = told(TASK, run(TASK, [far(400)]), run(TASK, [far(400)]), run(TASK, [far(8)]))
+    text = told(usual(), run(usual(), [far(400)]), run(usual(), [far(400)]), run(usual(), [far(8)]))
     assert "takes 100 % of the budget on toy, and 2 of 3 runs measure nothing at all" in text
 
 
 def test_a_usual_first_batch_is_no_mechanism() -> None:
-    assert "Its first batch" not in told(TASK, run(TASK, in_batches(far(400))))
+    assert "Its first batch" not in told(usual(), run(usual(), in_batches(far(400))))
 
 
 def test_a_late_first_improvement() -> None:
     near = (1, 1, 1, 0, 0, 0)
     worse = [config for config in far(800) if config != near]
     batches = [[near, *worse[:7]], *in_batches(worse[7 : 7 + 13 * 8]), [OPTIMUM]]
-    text = told(TASK, run(TASK, [*batches, *in_batches(worse[200:])]))
+    text = told(usual(), run(usual(), [*batches, *in_batches(worse[200:])]))
     # 14 batches of 2 s, then one configuration: 1.125 s.
     assert "Nothing beats its first batch before 73 % of the budget on toy" in text
-    assert "first batch" not in told(TASK, run(TASK, [worse[:8], [OPTIMUM], *AT_ONCE]))
+    assert "first batch" not in told(usual(), run(usual(), [worse[:8], [OPTIMUM], *AT_ONCE]))
 
 
 def test_a_slow_start_is_told_when_most_is_lost_there() -> None:
-    late = run(TASK, [*in_batches(far(40)), *AT_ONCE])
+    late = run(usual(), [*in_batches(far(40)), *AT_ONCE])
     assert re.search(
-        r"Loses 0\.\d\d of P in the first quarter of the time on toy, 0\.", told(TASK, late)
+        r"Loses 0\.\d\d of P in the first quarter of the time on toy, 0\.", told(usual(), late)
     )
-    assert "first quarter of the time" not in told(TASK, run(TASK, in_batches(far(400))))
+    assert "first quarter of the time" not in told(usual(), run(usual(), in_batches(far(400))))
 
 
 def test_waiting_for_the_slowest_of_a_batch() -> None:
@@ -174,15 +180,15 @@ def test_early_failures_alone_are_not_held_against_it() -> None:
 
 def test_still_exploring_in_the_second_half() -> None:
     start = [[(1, 1, 0, 0, 0, 0), *far(7)]]
-    text = told(TASK, run(TASK, start + in_batches(far(400, 5, least=6))))
+    text = told(usual(), run(usual(), start + in_batches(far(400, 5, least=6))))
     assert "are more than 3 changed parameters away from its best on toy: it still explores" in text
     close = [tuple(row) for row in GRID[(DISTANCE == 3) & (GRID[:, 0] == 1)].tolist()]
-    assert "explores" not in told(TASK, run(TASK, start + in_batches(close + far(8, 6)[:0])))
+    assert "explores" not in told(usual(), run(usual(), start + in_batches(close + far(8, 6)[:0])))
 
 
 def test_a_better_neighbour_that_is_never_tried() -> None:
-    stuck = run(TASK, [[(1, 0, 0, 0, 0, 0), *far(7)], *in_batches(far(400, 5))])
-    text = told(TASK, stuck, stuck, run(TASK, AT_ONCE))
+    stuck = run(usual(), [[(1, 0, 0, 0, 0, 0), *far(7)], *in_batches(far(400, 5))])
+    text = told(usual(), stuck, stuck, run(usual(), AT_ONCE))
     assert "2 of 3 runs on toy make no progress for their last 9" in text
     assert "one changed parameter away from their best (in 2 of them it is the optimum)" in text
 
@@ -190,24 +196,26 @@ def test_a_better_neighbour_that_is_never_tried() -> None:
 def test_a_local_optimum_is_no_missed_neighbour() -> None:
     # All around it is measured but for what is worse.
     around = [(0, 1, 0, 0, 0, 0), (0, 2, 0, 0, 0, 0), (0, 3, 0, 0, 0, 0)]
-    trace = run(TASK, [[OPTIMUM, *around, *far(4)], *in_batches(far(400, 5))])
-    assert "never try" not in told(TASK, trace)
+    trace = run(usual(), [[OPTIMUM, *around, *far(4)], *in_batches(far(400, 5))])
+    assert "never try" not in told(usual(), trace)
 
 
 def test_runs_that_end_far_worse_than_the_others() -> None:
-    good = [run(TASK, [*in_batches(far(16, seed)), [OPTIMUM], *AT_ONCE]) for seed in range(8)]
-    bad = [run(TASK, in_batches(far(400, seed, least=5))) for seed in range(2)]
-    text = told(TASK, *good, *bad)
+    good = [run(usual(), [*in_batches(far(16, seed)), [OPTIMUM], *AT_ONCE]) for seed in range(8)]
+    bad = [run(usual(), in_batches(far(400, seed, least=5))) for seed in range(2)]
+    text = told(usual(), *good, *bad)
     assert re.search(
         r"The worst 2 of 10 runs on toy end \d+ % above the optimum, the others 0 %", text
     )
-    assert "The worst" not in told(TASK, *good)
+    assert "The worst" not in told(usual(), *good)
 
 
 def test_runs_that_return_early() -> None:
-    early = run(TASK, in_batches(far(40)))
-    assert "1 of 1 runs on toy end without the optimum, at 25 % of the budget" in told(TASK, early)
-    assert "end without" not in told(TASK, run(TASK, [[OPTIMUM, *far(7)]]))
+    early = run(usual(), in_batches(far(40)))
+    assert "1 of 1 runs on toy end without the optimum, at 25 % of the budget" in told(
+        usual(), early
+    )
+    assert "end without" not in told(usual(), run(usual(), [[OPTIMUM, *far(7)]]))
 
 
 def test_small_batches() -> None:
@@ -226,17 +234,17 @@ def test_a_sequential_clock_has_no_batches_to_speak_of() -> None:
 
 def test_losing_where_little_is_good() -> None:
     rare = make_task("rare", near_share=0.001, budget_s=40.0)
-    runs = {TASK: [run(TASK, AT_ONCE)], rare: [run(rare, in_batches(far(400)))]}
+    runs = {usual(): [run(usual(), AT_ONCE)], rare: [run(rare, in_batches(far(400)))]}
     last = mechanisms(runs)[-1]
     assert re.match(r"P is -?\d\.\d\d on rare, where under 1(\.0)? % of the configurations", last)
-    runs = {TASK: [run(TASK, AT_ONCE)], rare: [run(rare, AT_ONCE)]}
+    runs = {usual(): [run(usual(), AT_ONCE)], rare: [run(rare, AT_ONCE)]}
     assert mechanisms(runs) == ()
 
 
 def test_the_most_costly_comes_first_and_spaces_share_a_sentence() -> None:
     other = make_task("other", budget_s=60.0)
     batches = [far(96), *in_batches(far(400, 2))]
-    found = mechanisms({task: [run(task, batches)] for task in (TASK, other)})
+    found = mechanisms({task: [run(task, batches)] for task in (usual(), other)})
     costs = [float(text.rpartition("about ")[2].split()[0]) for text in found]
     assert costs == sorted(costs, reverse=True)
     assert any("takes 60 % of the budget on toy; so on other (about" in text for text in found)
@@ -245,10 +253,10 @@ def test_the_most_costly_comes_first_and_spaces_share_a_sentence() -> None:
 
 def test_own_cpu_seconds_change_nothing() -> None:
     batches = in_batches(far(400))
-    assert told(TASK, run(TASK, batches)) == told(TASK, run(TASK, batches, cpu_s=9.0))
+    assert told(usual(), run(usual(), batches)) == told(usual(), run(usual(), batches, cpu_s=9.0))
 
 
 @pytest.mark.parametrize("outcome", ["stalled", "timeout"])
 def test_a_run_without_a_visit(outcome: str) -> None:
-    nothing = replace(run(TASK, []), outcome=outcome)
-    assert isinstance(mechanisms({TASK: [nothing, nothing]}), tuple)
+    nothing = replace(run(usual(), []), outcome=outcome)
+    assert isinstance(mechanisms({usual(): [nothing, nothing]}), tuple)
