@@ -62,6 +62,8 @@ class Nodes:
         self._cluster.remove_node(node)
 
     def shutdown(self) -> None:
+        for node in (*self._cluster.worker_nodes, self._cluster.head_node):
+            self.kill(node)  # in order, each takes its time
         self._cluster.shutdown()
 
     def _has(self, gpu: str, environment: Mapping[str, str]) -> dict[str, Any]:
