@@ -264,7 +264,7 @@ def scored(name: str) -> SpaceScore:
     task = Task.build(load_space("layer_norm-4096x8192"), SequentialClock())
     program = resolve_program(name).program
     # Promoted ones compute for seconds a run, and are far from chance.
-    repeats = 5 if (resource_dir("generated_optimizers") / f"{name}.py").exists() else 50
+    repeats = 5 if (resource_dir("generated_optimizers") / f"{name}.py").exists() else 100
     namespace: dict[str, Any] = {"__name__": name}
     exec(compile(program.source, name, "exec"), namespace)  # our own code
     traces = [
