@@ -56,7 +56,7 @@ def promote(
 ) -> None:
     """Tune the best candidates of a run, validate each once, and ship the first that passes.
 
-    The last gate is live: with --live, a promoted optimizer's card tells what was measured.
+    The last gate is live: with --live, its card tells what was measured.
     """
     if live is not None:
         _enter(Path(run), live, given, as_json)
