@@ -58,6 +58,7 @@ class Children:
         self.fail: list[str] = []
 
     def __call__(self, job: dict[str, Any], limit_s: float, place: Any) -> Any:
+        job = job | {"do": job["do"].__name__}
         self.jobs.append(job)
         if job["do"] == "head_to_head":
             return [config["factor"] for config in job["configs"]], [0.8, 0.9]
