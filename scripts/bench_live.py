@@ -507,8 +507,8 @@ def difference(first: dict[str, list[float]], other: dict[str, list[float]]) -> 
     found = slower(first, other)
     if found is None:
         return None
-    kernels, mean, interval = found
-    return f"{mean:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}] ({kernels} kernels)"
+    low, high = found.interval.low, found.interval.high
+    return f"{found.percent:+.1f} [{low:+.1f}, {high:+.1f}] ({found.kernels} kernels)"
 
 
 def mean_and_worst(ratios: list[float]) -> str:

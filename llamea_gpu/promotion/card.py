@@ -137,13 +137,25 @@ class LiveArm:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveDifference:
-    """By how many percent an arm's winners are slower, over ``kernels``; the interval is 95 %."""
+class Slower:
+    """Percent slower in the mean over ``kernels``; the interval is 95 %."""
 
-    arm: str
     kernels: Count
     percent: Finite
     interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDifference:
+    """How much slower another arm is than the optimizer.
+
+    ``winners`` compares what was found in the end, timed head to head; ``on_the_way`` the best so
+    far by the searches' own readings, its logarithm averaged over the tuning time.
+    """
+
+    arm: str
+    winners: Slower
+    on_the_way: Slower
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from llamea_gpu.cli import app
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.promotion.card import Card
-from llamea_gpu.promotion.live import checks_of, enter, live_of, slower
+from llamea_gpu.promotion.live import _Run, checks_of, enter, live_of, slower
 from llamea_gpu.resources import resource_dir
 
 OURS, RIVAL, LIBRARY = "pipelined=mine.py", "pipelined=rival", "framework=helion:LFBOTreeSearch"
@@ -49,7 +49,8 @@ def written(folder: Path, digest: str, times_ms: Any = TIMES_MS) -> Path:
                         "device": "NVIDIA H200",
                         "framework": "helion 1.5.0",
                         "source_sha256": digest if arm == OURS else None,
-                        "best_ms": time_ms,
+                        "default_ms": 4 * time_ms,
+                        "measured": [[5.0, None], [9.0, 2 * time_ms], [18.0, time_ms]],
                     }
                 )
         line = {"kernel": kernel, "runs": keys, "winners_ms": times, "known_ms": [0.5, 3.0]}
@@ -77,8 +78,9 @@ def test_a_card_tells_winners_and_differences(tmp_path: Path, card_file: Path) -
         arm: [sum(map(math.log, TIMES_MS[k][arm])) / 3 for k in TIMES_MS] for arm in (OURS, RIVAL)
     }
     mean = sum(b - a for a, b in zip(logs[OURS], logs[RIVAL], strict=True)) / 2
-    assert by_arm[RIVAL].percent == pytest.approx(100 * math.expm1(mean))
-    assert by_arm[RIVAL].interval.low < by_arm[RIVAL].percent < by_arm[RIVAL].interval.high
+    for found in (by_arm[RIVAL].winners, by_arm[RIVAL].on_the_way):  # here the same
+        assert found.percent == pytest.approx(100 * math.expm1(mean))
+        assert found.interval.low < found.percent < found.interval.high
 
 
 def test_an_optimizer_that_is_level_live_is_told_so(tmp_path: Path, card_file: Path) -> None:
@@ -93,7 +95,7 @@ def test_an_optimizer_that_is_level_live_is_told_so(tmp_path: Path, card_file: P
     assert not check["passed"]
     kept = Card.load(card_file).live
     assert kept is not None  # what speaks against it is kept as well
-    assert kept.differences[0].interval.low < 0
+    assert kept.differences[0].winners.interval.low < 0
 
 
 def test_runs_of_another_text_are_no_evidence(tmp_path: Path, card_file: Path) -> None:
@@ -136,6 +138,31 @@ def test_slower_needs_two_finite_runs_of_both() -> None:
     assert slower({"a": [0.0, 0.1]}, {"a": [0.2, math.inf]}) is None
     found = slower({"a": [0.0, 0.0], "b": [0.0]}, {"a": [0.1, 0.1], "b": [0.3]})
     assert found is not None
-    kernels, percent, interval = found
-    assert (kernels, percent) == (1, pytest.approx(100 * math.expm1(0.1)))
-    assert interval.low == pytest.approx(interval.high)
+    assert (found.kernels, found.percent) == (1, pytest.approx(100 * math.expm1(0.1)))
+    assert found.interval.low == pytest.approx(found.interval.high)
+
+
+def run_of(*measured: tuple[float, float | None], default_ms: float | None = 8.0) -> _Run:
+    return _Run("k", OURS, 1, 10.0, "GPU", "helion", default_ms, measured)
+
+
+def test_the_way_is_the_mean_logarithm_of_the_best_so_far() -> None:
+    run = run_of((1.0, None), (2.0, 4.0), (5.0, 6.0), (6.0, 2.0), (12.0, 1.0))
+    wanted = (2 * math.log(8) + 4 * math.log(4) + 4 * math.log(2)) / 10  # 1 ms came too late
+    assert run.mean_log() == pytest.approx(wanted)
+    late = run_of((4.0, 2.0), default_ms=None)
+    assert late.mean_log() == pytest.approx(math.log(2))
+
+
+def test_found_sooner_and_as_good_in_the_end_is_ahead(tmp_path: Path) -> None:
+    digest = "1" * 64
+    level = {"rope": {OURS: (1.0, 1.0, 1.001), RIVAL: (1.0, 1.0, 1.001)}}
+    folder = written(tmp_path, digest, level)
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["arm"] == RIVAL:
+            line["measured"] = [[30.0 + line["seed"], 1.0]]
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (check,) = checks_of(live_of(folder, digest))
+    assert check.passed, check.measured
+    assert "+0.0 % [-0.1, +0.1] in the end" in check.measured
