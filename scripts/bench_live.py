@@ -50,6 +50,7 @@ from llamea_gpu.promotion.live import slower
 
 KERNELS = ["attention", "chunk_scan", "rope", "grouped_matmul", "matmul", "layer_norm"]
 ARMS = [
+    "pipelined=improvement_by_instalments",
     "pipelined=steady_state_genetic_algorithm",
     "framework=helion:LFBOTreeSearch",
     "pipelined=helion:LFBOTreeSearch",

@@ -273,7 +273,7 @@ def main() -> None:
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--kernels", nargs="+", default=["matmul", "layer_norm"])
-    parser.add_argument("--with", dest="searcher", default="steady_state_genetic_algorithm")
+    parser.add_argument("--with", dest="searcher", default="improvement_by_instalments")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each shape's search")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=math.inf)

@@ -66,7 +66,7 @@ def tune(
 ) -> None:
     """Tune a live kernel, or a recording, and print the best configuration as code.
 
-    Without --with, by steady_state_genetic_algorithm in Helion, and by
+    Without --with, by improvement_by_instalments in Helion, and by
     conditioned_local_search in Kernel Tuner and on recordings.
 
     SCRIPT is executed, and so is an optimizer's source: on a live kernel in this

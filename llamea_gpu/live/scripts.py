@@ -21,10 +21,10 @@ from llamea_gpu.resources import resource_dir
 
 # Of NVIDIA, of AMD, of either under Windows.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-# What --with means when it is left out: the best on whole spaces that ships, live and on their
-# models; the best on listed spaces of kernels that it never saw.
+# What --with means when it is left out: the best on whole spaces, live and on their models; the
+# best on listed spaces of kernels that it never saw.
 RECOMMENDED = {
-    "helion": "steady_state_genetic_algorithm",
+    "helion": "improvement_by_instalments",
     "kernel_tuner": "conditioned_local_search",
     "recording": "conditioned_local_search",
 }
