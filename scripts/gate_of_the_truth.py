@@ -2,12 +2,13 @@
 
     python scripts/gate_of_the_truth.py [CLOUD ...] [--steps N]
 
-For each set of points that the gate leaves out, its part near the best: true times are drawn from
-the mixture of highest likelihood for its readings (nonparametric, by expectation maximisation on a
-grid of a quarter of the noise), readings from them, and both are ranked. Prints the mean rank
-correlation, the share of draws below what the gate wants, and the ceiling that the gate reckons
-with (docs/adr/0006-gate-of-models.md). All clouds that ship unless some are named. After few steps
-the mixture is smooth, after many it is a few values: where the two disagree, nobody knows.
+For each optimizer whose points the gate leaves out, its part near the best, by codes: true times
+are drawn from the mixture of highest likelihood for its readings (nonparametric, by expectation
+maximisation on a grid of a quarter of the noise), readings from them, and both are ranked. Prints
+the mean rank correlation and the share of draws below what the gate wants, and at the end of a
+cloud the same of the mean over optimizers, which the gate judges (docs/adr/0006-gate-of-models.md).
+All clouds that ship unless some are named. After few steps the mixture is smooth, after many it is
+a few values: where the two disagree, nobody knows.
 """
 
 from __future__ import annotations
@@ -33,35 +34,40 @@ def main() -> None:
         cloud = load_cloud(name)
         readings = Readings.of(cloud)
         comparable = readings.ok & readings.steady
-        for left_out, rows in gate._optimizers(cloud).items():
+        drawn, weights = [], []
+        for optimizer, rows in gate._optimizers(cloud).items():
             asked = rows & comparable
             unseen = comparable & ~np.isin(readings.group, readings.group[rows])
-            if gate.LEAST_HELD_OUT <= asked.sum() <= unseen.sum():
-                log_ms = readings.log_ms[asked]
-                # Of predictions that are true, all but the part itself is of no interest here.
-                near = gate._agreement(log_ms, readings, asked).near
-                told(
-                    f"{cloud.info.name:34} {left_out:32}",
-                    near,
-                    log_ms,
-                    readings.noise,
-                    options.steps,
-                )
+            few = gate._codes(readings, asked) < gate.LEAST_HELD_OUT
+            if few or gate._codes(readings, asked) > gate._codes(readings, unseen):
+                continue
+            _, first = np.unique(readings.group[asked], return_index=True)
+            log_ms = readings.log_ms[asked][first]
+            # Of predictions that are true, all but the part itself is of no interest here.
+            near = gate._agreement(readings.log_ms[asked], readings, asked).near
+            part = log_ms[log_ms <= np.quantile(log_ms, near.share)]
+            drawn.append(draws(part, readings.noise, options.steps))
+            weights.append(len(part))
+            told(f"{cloud.info.name:34} {optimizer:32}", drawn[-1], len(part), near.ceiling)
+        if drawn:
+            mean = np.average(drawn, axis=0, weights=weights)
+            told(f"{cloud.info.name:34} {'mean':32}", mean, sum(weights), None)
 
 
-def told(label: str, near: gate.Part, log_ms: np.ndarray, noise: float, steps: int) -> None:
-    """One line."""
-    part = log_ms[log_ms <= np.quantile(log_ms, near.share)]
+def draws(part: np.ndarray, noise: float, steps: int) -> np.ndarray:
+    """(DRAWS,) rank correlations of true times and readings."""
     grid, weight = mixture(part, noise, steps)
     rng = np.random.default_rng(0)
-    found = []
-    for _ in range(DRAWS):
-        truth = rng.choice(grid, len(part), p=weight)
-        found.append(gate.spearman(truth, truth + noise * rng.standard_normal(len(part))))
+    truths = [rng.choice(grid, len(part), p=weight) for _ in range(DRAWS)]
+    return np.array([gate.spearman(t, t + noise * rng.standard_normal(len(part))) for t in truths])
+
+
+def told(label: str, found: np.ndarray, points: int, ceiling: float | None) -> None:
+    """One line."""
     print(
-        f"{label} {len(part):5} points: {np.mean(found):.3f}, below "
-        f"{gate.NEAR_BEST}: {np.mean(np.array(found) < gate.NEAR_BEST):.3f}; ceiling "
-        f"{near.ceiling:.2f}",
+        f"{label} {points:5} points: {found.mean():.3f}, below {gate.NEAR_BEST}: "
+        f"{np.mean(found < gate.NEAR_BEST):.3f}"
+        + ("" if ceiling is None else f"; ceiling {ceiling:.2f}"),
         flush=True,
     )
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from llamea_gpu.bench.suites import suites
+
 ROOT = Path(__file__).resolve().parents[1]
 
 INSTALLED = """
@@ -66,6 +68,18 @@ def test_the_wheel_leaves_the_archives_of_the_repository_out(wheel: Path) -> Non
         assert not [found for found in folders if found[:4] == parts]
     tops = {parts[0] for parts in folders if not parts[0].endswith(".dist-info")}
     assert tops == {"llamea_gpu"}
+
+
+def test_the_wheel_has_the_clouds_that_evolution_and_promotion_need(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    folder = "llamea_gpu/_resources/tuning_spaces"
+    held = {n.removeprefix(f"{folder}/") for n in names}
+    known = suites()
+    wanted = {*known["whole-train"].patterns, *known["whole-validation"].patterns}
+    for suffix in (".cloud.parquet", ".model.json"):
+        found = {n.removesuffix(suffix) for n in held if n.startswith("clouds/") and suffix in n}
+        assert found == wanted
+    assert sum(n.endswith(".yardstick.json") for n in held) == len(wanted)
 
 
 def test_the_installed_wheel_finds_its_resources(wheel: Path, tmp_path: Path) -> None:

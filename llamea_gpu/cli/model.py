@@ -167,12 +167,17 @@ def _print(card: ModelCard) -> None:
         f"{seconds.benchmark_total:.2f} of the measured",
     }.items():
         console.print(f"[bold]{key:8}[/] {cell(text)}")
-    table = Table("held out", "points", "overall", "best tenth", "near the best", "which is")
+    table = Table(
+        *("held out", "codes", "overall", "best tenth", "near the best", "which is", "curve")
+    )
     rows = {"folds": figures.folds, **figures.left_out}
     for name, agreement in rows.items():
         table.add_row(cell(name), *_cells(agreement))
     print_table(console, table)
-    console.print("Spearman's rank correlation; in brackets, what the true times would reach.")
+    console.print(
+        "Spearman's rank correlation; in brackets, what the true times would reach. Curve: an "
+        "optimizer's best so far, as predicted without its points over as measured."
+    )
     if card.confirmation:
         live = card.confirmation
         best = "none works" if live.best is None else f"the best {live.best:.3f} of the best known"
@@ -194,6 +199,7 @@ def _cells(agreement: Agreement) -> list[str]:
         f"{tenth.spearman:.2f} ({tenth.ceiling:.2f})",
         f"{near.spearman:.2f} ({near.ceiling:.2f})",
         f"{near.share:.0%}, to {near.within:.2f}",
+        _number(agreement.curve),
     ]
 
 

@@ -31,7 +31,7 @@ from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.spaces.catalogue import CARD_SUFFIX, CLOUD_SUFFIX
 from llamea_gpu.spaces.cloud import Cloud, merged
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # of the document and of what its figures are: raise it with a change of either
 WITHIN = 1.02  # of the best known, where one of the confirmed predictions must be
 SAME_ORDER = 0.6
 LEAST_PREDICTIONS = 20

@@ -104,8 +104,8 @@ def test_what_is_no_card_is_refused(text, tmp_path) -> None:
 
 
 def test_a_card_of_another_format_is_refused(card, tmp_path) -> None:
-    write_card(replace(card, format=2), tmp_path / "x.json")
-    with pytest.raises(SpaceError, match="must have format 1, but has 2"):
+    write_card(replace(card, format=1), tmp_path / "x.json")
+    with pytest.raises(SpaceError, match="must have format 2, but has 1"):
         read_card(tmp_path / "x.json")
 
 
