@@ -284,7 +284,7 @@ def test_validation_on_a_training_space_is_refused(
 def test_measured_and_modelled_spaces_do_not_mix(
     field: str, wanted: str, run: Path, settings: PromotionSettings
 ) -> None:
-    cloud = ("clouds/helion/grouped_matmul-8192x2048-h200",)
+    cloud = ("clouds/helion/softmax-32768x1024-h200",)
     with pytest.raises(SettingsError, match=f"must be of one kind.*: give {wanted}"):
         promote(run, replace(settings, **{field: cloud}))
 
