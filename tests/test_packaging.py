@@ -79,8 +79,7 @@ def test_the_wheel_has_the_clouds_that_evolution_and_promotion_need(wheel: Path)
     for suffix in (".cloud.parquet", ".model.json"):
         found = {n.removesuffix(suffix) for n in held if n.startswith("clouds/") and suffix in n}
         assert found == wanted
-    # That of layer_norm-32768x2048 is simulated at first use.
-    assert sum(n.endswith(".yardstick.json") for n in held) == len(wanted) - 1
+    assert sum(n.endswith(".yardstick.json") for n in held) == len(wanted)
 
 
 def test_the_installed_wheel_finds_its_resources(wheel: Path, tmp_path: Path) -> None:
