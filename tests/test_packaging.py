@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 INSTALLED = """
 import llamea_gpu
 from llamea_gpu.bench.results import load_baseline
-from llamea_gpu.errors import BenchError
+from llamea_gpu.bench.suites import suite_spaces
+from llamea_gpu.errors import BenchError, UnknownSpaceError
+from llamea_gpu.modelled import load_tasks
 from llamea_gpu.promotion.incumbents import reusable_runs
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.spaces.catalogue import list_spaces
@@ -28,6 +30,15 @@ try:
     load_baseline()
 except BenchError as error:
     print(error)
+try:
+    suite_spaces("whole-test")
+except BenchError as error:
+    print(error)
+try:
+    load_tasks(["clouds/helion/grouped_matmul-8192x2048-h200"])
+except UnknownSpaceError as error:
+    print(error)
+print(len(suite_spaces("whole")), len(suite_spaces("whole-train")))
 """
 
 
@@ -92,9 +103,13 @@ def test_the_installed_wheel_finds_its_resources(wheel: Path, tmp_path: Path) ->
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    file, spaces, searchers, reusable, refusal = done.stdout.splitlines()
+    file, spaces, searchers, reusable, refusal, suite, cloud, held = done.stdout.splitlines()
     assert file == str(tmp_path / "llamea_gpu" / "__init__.py")
     assert spaces == "36"
     assert {"random_search", "growing_foresight"} <= set(searchers.split())
     assert reusable == "None"  # promotion runs the incumbents itself
     assert "a wheel leaves them out: give a bench's folder with --baseline-from" in refusal
+    for missing in (suite, cloud):
+        assert "grouped_matmul-8192x2048" in missing
+        assert "give its folder tuning_spaces with --spaces-path or LLAMEA_GPU_SPACES" in missing
+    assert held == "11 6"

@@ -32,6 +32,11 @@ _NOT_RECORDINGS = (
     *(_T1_NAME, ".meta.jsonl", ".chat.jsonl"),
     *(CLOUD_SUFFIX, CARD_SUFFIX, YARDSTICK_SUFFIX),
 )
+_CLOUDS = "clouds/"  # what the names of clouds that ship begin with
+_LEFT_OUT = (
+    "An installed package has the clouds of whole-train and whole-validation alone: for the others "
+    "clone the repository and give its folder tuning_spaces with --spaces-path or LLAMEA_GPU_SPACES"
+)
 _BENCH_FILES = ("bench.json", "bench.jsonl", "bench.parquet")  # see llamea_gpu.bench.results
 
 
@@ -209,6 +214,8 @@ def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEn
             f"it is a folder: name one file in it, or give the folder as --spaces-path and a name "
             f"from 'spaces list --spaces-path {quoted(spec)}'"
         )
+    if spec.startswith(_CLOUDS):
+        hint = f"{hint}{'' if hint.endswith('?') else '.'} {_LEFT_OUT}"
     raise UnknownSpaceError(
         f"a {what} must be the name of one that ships or lies on the search path, or the path of "
         f"a file, but got {quoted(spec)}: {hint}"

@@ -8,6 +8,7 @@ import pytest
 from llamea_gpu.errors import SettingsError
 from llamea_gpu.evolution.settings import continued, read_file, recorded_settings, validated
 from llamea_gpu.resources import resource_dir
+from llamea_gpu.spaces.catalogue import load_cloud
 
 
 def test_file_and_defaults(tmp_path: Path) -> None:
@@ -98,6 +99,23 @@ def test_the_settings_of_every_shipped_run_are_read(file: Path) -> None:
     name = file.parent.name
     expected = next((words[word] for word in words if word in name), "evolution")
     assert validated(read_file(file)).strategy == expected
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(resource_dir("generated_optimizers").glob("runs/whole-*/evolve.toml")),
+    ids=lambda file: file.parent.name,
+)
+def test_recorded_runs_on_whole_spaces_find_the_clouds_that_they_knew(file: Path) -> None:
+    settings = validated(read_file(file))
+    folders = [Path(folder) for folder in settings.spaces_path]
+    found = {spec: load_cloud(spec, folders) for spec in settings.spaces}
+    rows = {name: len(cloud.times_ms) for name, cloud in found.items() if "/" not in name}
+    assert rows == {
+        "attention-4x16x4096x128-h200": 1138,
+        "layer_norm-32768x2048-h200": 1056,
+        "matmul-2048x2048-h200": 2047,
+    }
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"model": 7}', "[" * 100_000])
