@@ -25,7 +25,7 @@ from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, 
 from llamea_gpu.bench.ioh import write_logs
 from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import load_baseline
-from llamea_gpu.bench.suites import expand, suite_spaces
+from llamea_gpu.bench.suites import spaces_of, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
 from llamea_gpu.cli.options import (
     AsJson,
@@ -56,7 +56,9 @@ def bench(
     searchers: Annotated[list[str], typer.Argument(help="Searchers to compare.")],
     spaces: Annotated[
         list[str] | None,
-        typer.Option("--spaces", help="Name, pattern, split or file of recordings; repeatable."),
+        typer.Option(
+            "--spaces", help="Name, pattern, split, suite or file of recordings; repeatable."
+        ),
     ] = None,
     suite: Annotated[
         str,
@@ -148,7 +150,7 @@ def _spaces(
         raise BenchError("a bench takes --suite or --spaces, but got both: leave one out")
     if suite:
         return suite_spaces(suite, search_path(spaces_path))
-    return expand(spaces or ["validation"], search_path(spaces_path))
+    return spaces_of(spaces or ["validation"], search_path(spaces_path))
 
 
 def _check_outputs(report: Path | None, ioh: Path | None) -> None:

@@ -40,6 +40,10 @@ def server() -> Iterator[FakeOpenAI]:
         (("tune", "--with", "llm:m", "--space", SPACE), "OPENAI_API_KEY is not set"),
         (("bench", "hybrid:llm:m+random_search", "--suite", "quick"), "OPENAI_API_KEY is not set"),
         (("bench", "random_search", "--suite", "quik"), "did you mean quick"),
+        (
+            ("bench", "random_search", "--spaces", "whole-train"),
+            "a model must have passed its gate",
+        ),
         (("export", "random_search", "--to", "kernel_tunr"), "did you mean kernel-tuner"),
         (("tune", "helion/matmull", "--with", "random_search"), "did you mean helion/matmul"),
         (("runs", "show", "nowhere"), "there is no such folder"),
