@@ -5,6 +5,7 @@
 // a barrier are an error. No timing, no memory model, no bounds of global memory.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -31,13 +32,13 @@ namespace emulation {
 enum State { ready, at_warp_barrier, at_block_barrier, ended };
 
 struct Fiber {
-    ucontext_t context;
+    jmp_buf at;  // where it waits: unlike swapcontext, a jump asks nothing of the system
     std::vector<char> stack;
     State state;
     dim3 index;
 };
 
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static std::vector<Fiber> fibers;
 static Fiber *current;
 static dim3 block, grid;
@@ -46,12 +47,34 @@ static void (*body)();
 
 static void wait(State state) {
     current->state = state;
-    swapcontext(&current->context, &scheduler);
+    if (!_setjmp(current->at)) _longjmp(scheduler, 1);
 }
 
+// A fiber's life: the same thread of one block after another.
 static void enter() {
-    body();
-    current->state = ended;
+    for (;;) {
+        body();
+        wait(ended);
+    }
+}
+
+// A fiber with a stack of its own, before its first block.
+static void begin(Fiber &fiber) {
+    ucontext_t context, here;
+    fiber.stack.resize(1 << 16);
+    getcontext(&context);
+    context.uc_stack.ss_sp = fiber.stack.data();
+    context.uc_stack.ss_size = fiber.stack.size();
+    context.uc_link = nullptr;
+    makecontext(&context, [] { wait(ended); enter(); }, 0);
+    current = &fiber;
+    if (!_setjmp(scheduler)) swapcontext(&here, &context);
+}
+
+// Let a thread go on to its next barrier or its end.
+static void resume(Fiber &fiber) {
+    current = &fiber;
+    if (!_setjmp(scheduler)) _longjmp(fiber.at, 1);
 }
 
 static int lane_of_block() { return static_cast<int>(current - fibers.data()); }
@@ -70,19 +93,16 @@ static float taken_from(unsigned mask, float value, int thread) {
 // False: some threads wait at a barrier that others never reach.
 static bool run_block(int order) {
     const size_t threads = block.x * block.y * block.z;
-    fibers.resize(threads);
+    if (fibers.empty()) {
+        fibers.resize(threads);
+        for (Fiber &fiber : fibers) begin(fiber);
+    }
     std::vector<size_t> turns(threads);
     for (size_t t = 0; t < threads; t++) {
         Fiber &fiber = fibers[t];
-        fiber.stack.resize(1 << 16);
         fiber.state = ready;
         fiber.index = {unsigned(t % block.x), unsigned(t / block.x % block.y),
                        unsigned(t / block.x / block.y)};
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
-        fiber.context.uc_stack.ss_size = fiber.stack.size();
-        fiber.context.uc_link = &scheduler;
-        makecontext(&fiber.context, enter, 0);
         turns[t] = order == 1 ? threads - 1 - t : t;
     }
     unsigned seed = 12345u * unsigned(order) + 1;
@@ -92,10 +112,7 @@ static bool run_block(int order) {
     }
     for (;;) {
         for (size_t t : turns)
-            if (fibers[t].state == ready) {
-                current = &fibers[t];
-                swapcontext(&scheduler, &current->context);
-            }
+            if (fibers[t].state == ready) resume(fibers[t]);
         bool released = false;
         for (size_t first = 0; first < threads; first += 32) {
             const size_t last = std::min(first + 32, threads);
@@ -113,7 +130,10 @@ static bool run_block(int order) {
             over += fiber.state == ended;
         }
         if (over == threads) return true;
-        if (waiting != threads) return false;
+        if (waiting != threads) {
+            fibers.clear();  // they are in the middle of this block
+            return false;
+        }
         for (Fiber &fiber : fibers) fiber.state = ready;
     }
 }
