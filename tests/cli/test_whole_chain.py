@@ -15,10 +15,13 @@ from support.clouds import small_part
 from support.command_line import llamea
 from support.programs import answer, random_program
 
-from llamea_gpu.archive import FILE_NAME
+from llamea_gpu.archive import FILE_NAME, Archive
 from llamea_gpu.bench import BenchResults
 from llamea_gpu.cli import compare as compare_command
 from llamea_gpu.evolution import session
+from llamea_gpu.evolution.candidate import SCORED
+from llamea_gpu.evolution.population import Population
+from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.programs.shipped import shipped
 from llamea_gpu.promotion import Card, Check, procedure, tuning
 from llamea_gpu.runner import Runner, yardsticks
@@ -87,6 +90,32 @@ def test_a_run_is_shown_as_modelled(runs: list[Path]) -> None:
     shown = " ".join(llamea("runs", "show", runs[0]).stdout.split())
     assert "modelled score ± s.e." in shown
     assert "part-rope" in shown.split("modelled time relative to the best known")[1]
+
+
+def test_a_run_that_decides_for_itself_is_evolved_through_an_exchange(
+    runner: Runner, clouds: Path, tmp_path: Path
+) -> None:
+    """With what a new run on whole spaces decides."""
+    del runner
+    folder = tmp_path / "run"
+    answers = {f"1-000{slot}-0": answer(random_program(4 + slot)) for slot in range(2)}
+    with Answerer(folder, answers):
+        done = llamea(
+            *("evolve", "-o", folder, "--plain", "--route", "batch", "--model", "canned"),
+            *("--space", "part-rope", "--spaces-path", clouds, "--unfit", "--budget-s", "1"),
+            *("--repeats", "2", "--candidates", "2", "--offspring", "2", "--parents", "1"),
+            *("--poll-s", "0.05", "--seed-program", "random_search", "--tuned-variants", "1"),
+        )
+    assert "modelled" in done.stdout
+    with contextlib.closing(Archive.open(folder, read_only=True)) as archive:
+        settings = recorded_settings(archive.facts["settings"])
+        assert (settings.fresh_seeds, settings.race_repeats) == (True, 2)
+        population = Population.read(archive)
+        written = population.written().candidates
+        assert [c.status for c in written] == [SCORED, SCORED]
+        assert all(archive.traces(c.slot, 0, "part-rope", trials=True) for c in written)
+        assert [c.rescored for c in population.candidates if c.rescored] == [(1,)]
+        assert "pid_type" in archive.call(0, 0).request.messages[-1].content
 
 
 def test_strategies_are_compared_on_a_kernel_that_no_run_has_seen(

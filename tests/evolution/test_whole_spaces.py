@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.answering import Answerer
-from support.clouds import small_part
 from support.command_line import llamea
-from support.programs import answer, climber_program, random_program
+from support.programs import answer, climber_program
 from support.whole import toy_task
 
-from llamea_gpu.archive import Archive
 from llamea_gpu.area import Yardstick
 from llamea_gpu.errors import TaskError, UnknownSpaceError
 from llamea_gpu.evolution.behaviour import describe
 from llamea_gpu.evolution.candidate import PARTIAL, SCORED
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.parents import breeding_pool
-from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.session import Problem, build_problem, start
-from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.modelled import load_tasks
 from llamea_gpu.programs import make
 from llamea_gpu.prompting import SpaceFacts
 from llamea_gpu.report.run import read_run
 from llamea_gpu.report.run_page import run_page
-from llamea_gpu.runner import yardsticks
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.searchers.registry import resolve_program
 from llamea_gpu.spaces.features import compute_whole_features
@@ -120,37 +112,6 @@ async def test_a_runs_pages_say_that_its_score_is_modelled(
     assert "'P ± s.e.'" not in text
     assert "text='P'" not in text
     assert page.scale.startswith("Modelled score: 0 is Helion's")
-
-
-def test_a_real_space_is_evolved_on_through_an_exchange(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With Helion's real space, and with what a new run on whole spaces decides."""
-    pytest.importorskip("helion")
-    # LFBOTreeSearch itself is in tests/frameworks.
-    monkeypatch.setattr(yardsticks, "RUNS", 2)
-    monkeypatch.setattr(yardsticks, "SEARCHER", "steady_state_genetic_algorithm")
-    folder = tmp_path / "run"
-    small_part(CLOUD.rpartition("/")[2], "part-rope", tmp_path)
-    answers = {f"1-000{slot}-0": answer(random_program(4 + slot)) for slot in range(2)}
-    with Answerer(folder, answers):
-        done = llamea(
-            *("evolve", "-o", folder, "--plain", "--route", "batch", "--model", "canned"),
-            *("--space", "part-rope", "--spaces-path", tmp_path, "--unfit", "--budget-s", "1"),
-            *("--repeats", "2", "--workers", "1"),
-            *("--candidates", "2", "--offspring", "2", "--parents", "1", "--poll-s", "0.05"),
-            *("--seed-program", "random_search", "--tuned-variants", "1"),
-        )
-    assert "modelled" in done.stdout
-    with closing(Archive.open(folder, read_only=True)) as archive:
-        settings = recorded_settings(archive.facts["settings"])
-        assert (settings.fresh_seeds, settings.race_repeats) == (True, 2)
-        population = Population.read(archive)
-        written = population.written().candidates
-        assert [c.status for c in written] == [SCORED, SCORED]
-        assert all(archive.traces(c.slot, 0, "part-rope", trials=True) for c in written)
-        assert [c.rescored for c in population.candidates if c.rescored] == [(1,)]
-        assert "pid_type" in archive.call(0, 0).request.messages[-1].content
 
 
 def test_what_would_have_been_better_is_not_said() -> None:
