@@ -224,7 +224,7 @@ from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.tasks import build_tasks
 address, pid_file = sys.argv[1:]
-with open_runner(address) as runner:
+with open_runner(address, workers=1) as runner:
     task = build_tasks([small_recording("one", seed=1)])[0]
     print(runner.run(resolve("random_search"), task, 1).rows.tolist(), flush=True)
     spinning = LibrarySearcher("test:Spinning", "support.optimizers:Spinning",

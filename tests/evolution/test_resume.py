@@ -126,7 +126,7 @@ def kill_and_continue(folder: Path, config: Path, moments_s: list[float]) -> Ans
 
 @pytest.mark.parametrize(
     ("runs", "kills"),
-    [pytest.param(1, 4, id="four"), pytest.param(10, 5, id="fifty", marks=pytest.mark.slow)],
+    [pytest.param(1, 3, id="three"), pytest.param(10, 5, id="fifty", marks=pytest.mark.slow)],
 )
 def test_kills_at_any_moment(
     config: Path, uninterrupted: tuple[Path, float], tmp_path: Path, runs: int, kills: int
