@@ -7,12 +7,16 @@ TRITON_INTERPRET=1, prints one JSON object.
 
 from __future__ import annotations
 
+# ruff: noqa: E402
+import gc
 import json
 import sys
 import time
 import types
 from pathlib import Path
 from typing import Any
+
+gc.disable()  # a third of importing Helion is to look for garbage
 
 import torch
 import triton
