@@ -172,8 +172,10 @@ def test_points_of_something_else_are_refused(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.path.insert(0, sys.argv[2])
 from recording.helion.test_cloud import record
 print(record(Path(sys.argv[1]), seconds=0.2).interrupted)
