@@ -80,11 +80,17 @@ def live_of(folder: Path, source_sha256: str) -> Live:
     runs = {(r.kernel, r.arm, r.seed): r for r in _lines(folder / "runs.jsonl", _RUN)}
     last = {line.kernel: line for line in _lines(folder / "winners.jsonl", _WINNERS)}
     timed = {
-        (line.kernel, arm, seed): (time_ms, min(*line.winners_ms, *line.known_ms))
+        (line.kernel, arm, seed): (time_ms, min([*line.winners_ms, *line.known_ms]))
         for line in last.values()
-        for (arm, seed), time_ms in zip(line.runs, line.winners_ms, strict=True)
+        for (arm, seed), time_ms in zip(line.runs, line.winners_ms, strict=False)
     }
     found = {key: run for key, run in runs.items() if key in timed}
+    kinds = sorted({f"{r.device}, {r.framework}, {r.seconds:g} s" for r in found.values()})
+    if len(kinds) > 1:
+        raise SearcherError(
+            f"live evidence must be of one device, framework and tuning time, but {folder} has "
+            f"{'; '.join(kinds)}: give each a folder of its own"
+        )
     ours = {
         run.arm
         for run in found.values()

@@ -125,6 +125,24 @@ def test_a_line_that_a_kill_cut_short_is_left_out_but_nonsense_is_refused(tmp_pa
         live_of(folder, "1" * 64)
 
 
+def test_runs_of_two_lengths_are_no_one_session(tmp_path: Path) -> None:
+    folder = written(tmp_path, "1" * 64)
+    text = (folder / "runs.jsonl").read_text()
+    (folder / "runs.jsonl").write_text(text.replace('"seconds": 45.0', '"seconds": 30.0', 1))
+    with pytest.raises(
+        SearcherError, match=r"NVIDIA H200, helion 1\.5\.0, 30 s; .*45 s: give each"
+    ):
+        live_of(folder, "1" * 64)
+
+
+def test_a_lone_winner_is_the_best_known(tmp_path: Path) -> None:
+    folder = written(tmp_path, "1" * 64, {"rope": {OURS: (1.5,)}})
+    (line,) = (folder / "winners.jsonl").read_text().splitlines()
+    (folder / "winners.jsonl").write_text(json.dumps({**json.loads(line), "known_ms": []}))
+    (own,) = live_of(folder, "1" * 64).arms
+    assert (own.runs, own.mean, own.worst) == (1, 1.0, 1.0)
+
+
 def test_other_options_of_a_promotion_are_refused_with_live(card_file: Path) -> None:
     result = CliRunner().invoke(
         app, ["promote", str(card_file), "--live", ".", "--name", "other", "--repeats", "9"]
