@@ -11,6 +11,7 @@ worker has of its own, of the same level.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -41,6 +42,7 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
 _KEPT_TASKS = 64
+_GARBAGE = 50_000  # objects between two looks for it
 _T = TypeVar("_T")
 
 
@@ -171,7 +173,7 @@ class Runner(BaseRunner):
         with self._lock:
             if self._processes is None:
                 self._processes = ProcessPoolExecutor(
-                    self._workers, env=_ENVIRONMENT, initializer=_end_with_parent
+                    self._workers, env=_ENVIRONMENT, initializer=_begin
                 )
             return self._processes
 
@@ -188,6 +190,13 @@ def _joined(first: Trace, whole: Trace) -> Trace:
 
 
 _tasks: OrderedDict[bytes, AnyTask] = OrderedDict()  # a worker's own, so that tables are built once
+
+
+def _begin() -> None:
+    """In a worker, before anything else."""
+    # Importing Helion makes objects that stay: to look for garbage among them takes a second.
+    gc.set_threshold(_GARBAGE)
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:
