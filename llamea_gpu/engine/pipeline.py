@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from llamea_gpu.engine.limits import CompileLimit, Limits
+from llamea_gpu.engine.limits import AdaptiveLimit, Limits
 from llamea_gpu.engine.template import Template
 from llamea_gpu.engine.worker import Stage, Worker
 from llamea_gpu.errors import RecordingError
@@ -196,7 +196,8 @@ class Pipeline:
         opening: int | None = None,
     ) -> None:
         self._limits, self._folder = limits, folder
-        self._compile_limit = CompileLimit(limits)
+        self._compile_limit = AdaptiveLimit(limits.compile_s, limits.least_compile_s)
+        self._timing_limit = AdaptiveLimit(limits.timing_s, limits.least_timing_s)
         self._hopeless = hopeless
         self._own = Template((), folder / "template.log") if template is None else None
         template = template or self._own
@@ -416,7 +417,7 @@ class Pipeline:
 
     def _hand_out(self) -> None:
         if self._device_pool is self._compiling:
-            limit_s, room = self._limits.timing_s, math.inf
+            limit_s, room = self._timing_limit.seconds, math.inf
         else:
             limit_s = self._compile_limit.seconds
             room = _AHEAD * len(self._compiling.workers) - len(self._compiled)
@@ -428,7 +429,7 @@ class Pipeline:
         for worker in self._timing.ready():
             if self._compiled:
                 item = self._compiled.popleft()
-                worker.assign(item, self._for_timing(item), self._limits.timing_s)
+                worker.assign(item, self._for_timing(item), self._timing_limit.seconds)
 
     def _for_timing(self, item: _Item) -> Mapping[str, Any]:
         assert item.compiled is not None
@@ -452,11 +453,18 @@ class Pipeline:
             if pool is self._device_pool:
                 self._note_timed(pool, worker, item, content)
             elif content["status"] == "ok":
-                self._compile_limit.worked(content["compile_s"])
+                self._note_worked(pool, self._compile_limit, content["compile_s"])
                 item.compiled, item.attempts = content, 0
                 self._queue_compiled(item)
             else:
                 self._finished.append(_outcome(item, content, None, worker))
+
+    def _note_worked(self, pool: _Pool, limit: AdaptiveLimit, seconds: float) -> None:
+        """Let the limit adapt, also for those that are at work: some began when it was higher."""
+        limit.worked(seconds)
+        for worker in pool.workers:
+            if worker.task is not None and worker.task.task.point != _ALONE:
+                worker.tighten(limit.seconds)
 
     def _queue_compiled(self, item: _Item) -> None:
         """Queue for timing, unless equal code has been timed or is on its way."""
@@ -482,6 +490,7 @@ class Pipeline:
             pool.start_spares()
         if outcome.status == "ok":
             self._best_ms = min(self._best_ms, outcome.details.get("time_ms", math.inf))
+            self._note_worked(pool, self._timing_limit, outcome.benchmark_s)
         if content.get("broken"):
             self._lost = True
             pool.replace(worker)

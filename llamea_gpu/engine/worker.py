@@ -120,6 +120,14 @@ class Worker:
         with contextlib.suppress(OSError):
             self.connection.send(payload)
 
+    def tighten(self, limit_s: float) -> None:
+        """Let its present task take no longer than ``limit_s`` in all."""
+        saved_s = self.limit_s - limit_s
+        if saved_s > 0:
+            self.limit_s = limit_s
+            self._left_s -= saved_s
+            self.deadline -= saved_s
+
     def receive(self) -> tuple[str, Any]:
         """What it has to say, when its connection is readable.
 

@@ -14,7 +14,7 @@ import pytest
 from support.recorder_stages import FakeStage, trail
 
 from llamea_gpu.engine.early import inherited
-from llamea_gpu.engine.limits import CompileLimit, Limits
+from llamea_gpu.engine.limits import AdaptiveLimit, Limits
 from llamea_gpu.engine.pipeline import _SPARES_AFTER, Outcome, Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.engine.worker import WAITING, Channel, Worker
@@ -229,8 +229,8 @@ def test_waiting_for_a_device_is_outside_the_limit(tmp_path: Path) -> None:
     assert found[1].details["message"] == "over 1 s"
 
 
-def test_the_limit_of_compiling_falls_to_what_is_usual() -> None:
-    limit = CompileLimit(Limits(compile_s=30.0, least_compile_s=2.0))
+def test_a_limit_falls_to_what_is_usual() -> None:
+    limit = AdaptiveLimit(30.0, 2.0)
     for _ in range(15):
         limit.worked(0.5)
     assert limit.seconds == 30.0  # too few to say what is usual
@@ -242,10 +242,25 @@ def test_the_limit_of_compiling_falls_to_what_is_usual() -> None:
     for _ in range(300):
         limit.worked(20.0)
     assert limit.seconds == 30.0
-    fixed = CompileLimit(Limits(compile_s=30.0))
+    fixed = AdaptiveLimit(30.0, None)
     for _ in range(20):
         fixed.worked(0.1)
     assert fixed.seconds == 30.0
+
+
+def test_what_began_before_a_limit_fell_ends_by_it(tmp_path: Path) -> None:
+    limits = Limits(compile_s=300.0, timing_s=300.0, least_compile_s=0.3, least_timing_s=0.3)
+    compiling = [FakeStage("compile", tmp_path)] * 2
+    with Pipeline(compiling, [FakeStage("time", tmp_path)], tmp_path, limits) as running:
+        running.submit([Task(99, {"compile": "hang"})] + [Task(x, {}) for x in range(16)])
+        running.submit([Task(98, {"time": "hang"})])
+        found = all_of(running)
+    # Three times what the stages say they take, .5 and .25 s.
+    assert [(found[x].status, found[x].details["message"]) for x in (99, 98)] == [
+        ("timeout", "over 1.5 s"),
+        ("timeout", "over 0.75 s"),
+    ]
+    assert [found[x].status for x in range(16)] == ["ok"] * 16
 
 
 def test_timing_starts_first_and_compiling_later(tmp_path: Path) -> None:

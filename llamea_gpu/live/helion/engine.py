@@ -48,6 +48,7 @@ LEAST_COMPILE_S = 3.0
 COMPILE_SHARE = 1 / 6
 FIRST_COMPILE_S = 10.0
 TIMING_S = 10.0
+LEAST_TIMING_S = 2.0
 # Timing processes beside the one at work. On some kernels a random configuration in four ends the
 # GPU's context, and a new process takes two seconds to open.
 SPARES = 2
@@ -262,7 +263,12 @@ def limits_of(settings: Any, budget_s: float | None) -> Limits:
     compile_s = float(settings.autotune_compile_timeout)
     if budget_s is not None:
         compile_s = min(compile_s, max(COMPILE_SHARE * budget_s, FIRST_COMPILE_S))
-    return Limits(compile_s=compile_s, least_compile_s=LEAST_COMPILE_S, timing_s=TIMING_S)
+    return Limits(
+        compile_s=compile_s,
+        least_compile_s=LEAST_COMPILE_S,
+        timing_s=TIMING_S,
+        least_timing_s=LEAST_TIMING_S,
+    )
 
 
 def _environment() -> Mapping[str, str]:
