@@ -18,7 +18,6 @@ from llamea_gpu.llm.batch import BatchExchange
 from llamea_gpu.llm.ledger import Caps, Ledger, Reservation, RunEstimate, Totals
 from llamea_gpu.llm.prices import Price, find_price, load_prices, parse_price
 from llamea_gpu.llm.replay import Exchange, ReplayClient, load_recording, save_recording
-from llamea_gpu.llm.retry import RetryPolicy
 from llamea_gpu.llm.routes import (
     BatchOptions,
     OpenAIOptions,
@@ -44,7 +43,6 @@ __all__ = [
     "ReplayClient",
     "ReplayOptions",
     "Reservation",
-    "RetryPolicy",
     "RouteOptions",
     "RunEstimate",
     "Totals",

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import openai
@@ -39,8 +38,8 @@ from llamea_gpu.llm._completion import (
     responses_body,
 )
 from llamea_gpu.llm._faults import Fault, server_message
-from llamea_gpu.llm._secrets import Redactor, require_key
-from llamea_gpu.llm.retry import RetryPolicy
+from llamea_gpu.llm._secrets import Redactor
+from llamea_gpu.llm.routes import OpenAIOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 4 << 20
 
 _PREFLIGHT_S = 10.0
+_MAX_DELAY_S = 60.0  # between attempts, also when a server asks for more
 
 # The SDK insists on a key; local servers do not.
 _NO_KEY = "none"
@@ -59,60 +59,50 @@ class OpenAIClient:
     """A client of one OpenAI-compatible server.
 
     Args:
-        base_url: e.g. "http://127.0.0.1:8000/v1"; None: OpenAI, or what OPENAI_BASE_URL says.
-        api_key_env: the environment variable that holds the key. Servers given by ``base_url``
-            may do without.
-        timeout_s: the longest one attempt may take, from connecting to the answer's last byte.
-        retries: how often to try again.
-        max_concurrency: requests under way at once. A request keeps its place while it waits for
-            a retry: a server in trouble is not offered more.
+        options: the server, and how it is asked.
         rng: jitter for the delays; None: no jitter.
         sleep: waits the seconds it is given.
         max_body_bytes: the largest body that is read.
-        api: "chat" for chat completions, which every server speaks; "responses".
 
     Raises:
-        SettingsError: a base_url that carries credentials, an unusable key, or no key for OpenAI.
+        SettingsError: an option out of range, a base_url that carries credentials, an unusable
+            key, or no key for OpenAI.
     """
 
     def __init__(
         self,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        *,
-        timeout_s: float = 300.0,
-        retries: RetryPolicy | None = None,
-        max_concurrency: int = 8,
+        options: OpenAIOptions,
         rng: np.random.Generator | None = None,
+        *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         max_body_bytes: int = MAX_BODY_BYTES,
-        api: Literal["chat", "responses"] = "chat",
     ) -> None:
-        if max_concurrency < 1 or not timeout_s > 0:
+        _refuse_credentials(options.server)
+        key = options.require_key()
+        if options.max_concurrency < 1 or options.max_retries < 0 or not options.timeout_s > 0:
             raise SettingsError(
-                "max_concurrency >= 1 and timeout_s > 0 must hold, but got "
-                f"(max_concurrency={max_concurrency}, timeout_s={timeout_s})"
+                "max_concurrency >= 1, max_retries >= 0 and timeout_s > 0 must hold, but got "
+                f"{options}"
             )
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-        _refuse_credentials(base_url)
-        key = require_key(api_key_env, base_url)
-        self._redact = Redactor(key or "", api_key_env)
-        self._key_variable = api_key_env
-        self._timeout_s = timeout_s
-        self._retries = retries or RetryPolicy()
-        self._places = asyncio.Semaphore(max_concurrency)
+        self._options = options
+        self._redact = Redactor(key or "", options.api_key_env)
+        self._places = asyncio.Semaphore(options.max_concurrency)
         self._rng = rng
         self._sleep = sleep
         self._max_body_bytes = max_body_bytes
-        self._responses = api == "responses"
+        self._responses = options.api == "responses"
         self._dialects: dict[str, Dialect] = {}
         self._warnings: list[str] = []
         self._sdk = openai.AsyncOpenAI(
-            api_key=key or _NO_KEY, base_url=base_url, timeout=timeout_s, max_retries=0
+            api_key=key or _NO_KEY,
+            base_url=options.server,
+            timeout=options.timeout_s,
+            max_retries=0,
         )
 
     def __repr__(self) -> str:
-        return f"OpenAIClient(base_url={str(self._sdk.base_url)!r}, key from {self._key_variable})"
+        variable = self._options.api_key_env
+        return f"OpenAIClient(base_url={str(self._sdk.base_url)!r}, key from {variable})"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -133,12 +123,12 @@ class OpenAIClient:
         Raises:
             TransportError: what is wrong, and the remedy.
         """
-        sdk = self._sdk.with_options(timeout=min(self._timeout_s, _PREFLIGHT_S))
+        sdk = self._sdk.with_options(timeout=min(self._options.timeout_s, _PREFLIGHT_S))
         try:
             await sdk.models.list()
             return
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            fault = _faults.status_fault(error, self._key_variable)
+            fault = _faults.status_fault(error, self._options.api_key_env)
         except openai.APITimeoutError:
             fault = _faults.timeout_fault(_PREFLIGHT_S)
         except openai.APIConnectionError as error:
@@ -154,18 +144,18 @@ class OpenAIClient:
         await self._sdk.close()
 
     async def _complete(self, request: ChatRequest) -> ChatAnswer:
-        lost = 0
-        for attempt in range(1, self._retries.max_retries + 2):
+        attempt = lost = 0
+        while True:
+            attempt += 1
             outcome = await self._attempt_in_time(request)
             if isinstance(outcome, ChatAnswer):
                 return replace(outcome, lost_attempts=lost)
             lost += outcome.lost
-            if not outcome.transient or attempt > self._retries.max_retries:
+            if not outcome.transient or attempt > self._options.max_retries:
                 # Raised here and not where the SDK's exception was caught: that one would stay
                 # attached as the context, and it holds the request with its Authorization header.
                 raise self._failure(request, outcome, attempt, lost)
-            await self._sleep(self._retries.delay_s(attempt, outcome.retry_after_s, self._rng))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            await self._sleep(delay_s(attempt, outcome.retry_after_s, self._rng))
 
     def _failure(
         self, request: ChatRequest, fault: Fault, attempts: int, lost: int
@@ -183,9 +173,9 @@ class OpenAIClient:
     async def _attempt_in_time(self, request: ChatRequest) -> ChatAnswer | Fault:
         """One attempt; the SDK's timeout bounds each read, this bounds them all together."""
         try:
-            return await asyncio.wait_for(self._attempt(request), self._timeout_s)
+            return await asyncio.wait_for(self._attempt(request), self._options.timeout_s)
         except asyncio.TimeoutError:
-            return _faults.timeout_fault(self._timeout_s)
+            return _faults.timeout_fault(self._options.timeout_s)
 
     async def _attempt(self, request: ChatRequest) -> ChatAnswer | Fault:
         dialect = self._dialects.setdefault(request.model, Dialect(responses=self._responses))
@@ -196,10 +186,10 @@ class OpenAIClient:
             except openai.APIStatusError as error:
                 conceded = dialect.concede(body, error)
                 if conceded is None:
-                    return _faults.status_fault(error, self._key_variable)
+                    return _faults.status_fault(error, self._options.api_key_env)
                 self._warn(f"{request.model}: {conceded}, since the server rejects it")
             except openai.APITimeoutError:
-                return _faults.timeout_fault(self._timeout_s)
+                return _faults.timeout_fault(self._options.timeout_s)
             except openai.APIConnectionError as error:
                 return _faults.connection_fault(error, str(self._sdk.base_url))
 
@@ -248,6 +238,19 @@ class OpenAIClient:
             model=self._redact(answer.model),
             finish_reason=None if reason is None else self._redact(reason),
         )
+
+
+def delay_s(retry: int, retry_after_s: float | None, rng: np.random.Generator | None) -> float:
+    """Seconds to wait before retry number ``retry`` (from 1), at most a minute.
+
+    A server's ``retry_after_s`` is obeyed. Otherwise the delay doubles from one second on, with
+    ``rng`` shortened by up to half, so that requests which failed together do not return together.
+    """
+    if retry_after_s is not None:
+        return min(max(retry_after_s, 0.0), _MAX_DELAY_S)
+    # The exponent is bounded because 2.0**1024 overflows.
+    delay = min(2.0 ** min(retry - 1, 60), _MAX_DELAY_S)
+    return delay if rng is None else delay * float(rng.uniform(0.5, 1.0))
 
 
 def _refuse_credentials(base_url: str | None) -> None:

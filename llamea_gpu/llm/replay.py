@@ -60,7 +60,7 @@ class ReplayClient:
     Args:
         path: written by :func:`save_recording`.
         strict: False: a prompt that is not recorded gets the answer recorded under the same
-            request_id, where there is one, and ``deviations`` says so.
+            request_id, where there is one, and ``warnings`` say so.
 
     Raises:
         LLMError: the file cannot be read or breaks the format; the message names the line.
@@ -76,20 +76,15 @@ class ReplayClient:
             self._by_key.setdefault(exchange.request.key, []).append(index)
             self._by_name.setdefault(exchange.request.request_id, index)
         self._served: set[int] = set()
-        self._deviations: list[str] = []
+        self._warnings: list[str] = []
 
     def __repr__(self) -> str:
         return f"ReplayClient({str(self._path)!r}, strict={self._strict})"
 
     @property
-    def deviations(self) -> tuple[str, ...]:
-        """Where a lenient replay answered another prompt than the recorded one; with the diff."""
-        return tuple(self._deviations)
-
-    @property
     def warnings(self) -> tuple[str, ...]:
-        """The deviations."""
-        return self.deviations
+        """Where a lenient replay answered another prompt than the recorded one; with the diff."""
+        return tuple(self._warnings)
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
         """The recorded answer to this prompt. See ``ChatClient``.
@@ -132,7 +127,7 @@ class ReplayClient:
         problem = self._used_up(request, len(same)) if same else self._unseen(request)
         if self._strict or request.request_id not in self._by_name:
             raise UnseenPromptError(problem)
-        self._deviations.append(problem)
+        self._warnings.append(problem)
         return self._by_name[request.request_id]
 
     def _used_up(self, request: ChatRequest, recorded: int) -> str:

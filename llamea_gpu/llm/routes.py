@@ -14,7 +14,6 @@ from llamea_gpu.llm._base import ChatClient
 from llamea_gpu.llm._secrets import require_key
 from llamea_gpu.llm.batch import BatchExchange
 from llamea_gpu.llm.replay import ReplayClient
-from llamea_gpu.llm.retry import RetryPolicy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIOptions:
-    """The ``openai`` route; see :class:`llamea_gpu.llm.openai.OpenAIClient`."""
+    """The ``openai`` route; see :class:`llamea_gpu.llm.openai.OpenAIClient`.
+
+    Attributes:
+        base_url: e.g. "http://127.0.0.1:8000/v1"; None: OpenAI, or what OPENAI_BASE_URL says.
+        api_key_env: the environment variable that holds the key. Servers given by ``base_url``
+            may do without.
+        timeout_s: the longest one attempt may take, from connecting to the answer's last byte.
+        max_retries: how often to try again.
+        max_concurrency: requests under way at once. A request keeps its place while it waits for
+            a retry: a server in trouble is not offered more.
+        api: "chat" for chat completions, which every server speaks; "responses".
+    """
 
     base_url: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
@@ -31,13 +41,18 @@ class OpenAIOptions:
     max_concurrency: int = 8
     api: Literal["chat", "responses"] = "chat"
 
-    def require_key(self) -> None:
-        """Fail where a client would fail for want of a key, without the SDK.
+    @property
+    def server(self) -> str | None:
+        """The server's address; None for OpenAI's own."""
+        return self.base_url or os.environ.get("OPENAI_BASE_URL") or None
+
+    def require_key(self) -> str | None:
+        """The key, where one is set; known without the SDK.
 
         Raises:
             SettingsError: see :func:`llamea_gpu.llm._secrets.require_key`.
         """
-        require_key(self.api_key_env, self.base_url or os.environ.get("OPENAI_BASE_URL") or None)
+        return require_key(self.api_key_env, self.server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +88,4 @@ def make_client(options: RouteOptions, rng: np.random.Generator | None = None) -
         return ReplayClient(options.path, options.strict)
     from llamea_gpu.llm.openai import OpenAIClient  # the SDK takes a second to import
 
-    return OpenAIClient(
-        options.base_url,
-        options.api_key_env,
-        timeout_s=options.timeout_s,
-        retries=RetryPolicy(max_retries=options.max_retries),
-        max_concurrency=options.max_concurrency,
-        rng=rng,
-        api=options.api,
-    )
+    return OpenAIClient(options, rng)

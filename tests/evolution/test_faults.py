@@ -13,7 +13,7 @@ from support.programs import answer, climber_program
 from llamea_gpu.errors import TransportError
 from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.llm import RetryPolicy
+from llamea_gpu.llm import OpenAIOptions
 from llamea_gpu.llm.openai import OpenAIClient
 
 KEY = "sk-proj-notarealkey0123456789abcdefABCDEF"
@@ -41,15 +41,10 @@ def client(server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> OpenAIClient:
     async def no_sleep(_: float) -> None:
         return None
 
-    return OpenAIClient(
-        server.base_url,
-        "LLAMEA_GPU_TEST_KEY",
-        timeout_s=1.0,
-        retries=RetryPolicy(max_retries=2),
-        max_concurrency=2,
-        rng=np.random.default_rng(0),
-        sleep=no_sleep,
+    options = OpenAIOptions(
+        server.base_url, "LLAMEA_GPU_TEST_KEY", timeout_s=1.0, max_retries=2, max_concurrency=2
     )
+    return OpenAIClient(options, np.random.default_rng(0), sleep=no_sleep)
 
 
 def candidates(outcome) -> dict[int, Candidate]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.fake_openai import FakeOpenAI
 
-from llamea_gpu.llm import RetryPolicy
-from llamea_gpu.llm.openai import OpenAIClient
+from llamea_gpu.llm import OpenAIOptions
+from llamea_gpu.llm.openai import MAX_BODY_BYTES, OpenAIClient
 
 KEY_VARIABLE = "LLAMEA_GPU_TEST_KEY"
 
@@ -42,9 +42,9 @@ async def make_openai(
         delays.append(seconds)
 
     def make(**options: Any) -> OpenAIClient:
-        options.setdefault("retries", RetryPolicy(max_retries=2))
-        options.setdefault("sleep", note)
-        made.append(OpenAIClient(server.base_url, KEY_VARIABLE, **options))
+        bound = {"max_body_bytes": options.pop("max_body_bytes", MAX_BODY_BYTES)}
+        asked = OpenAIOptions(server.base_url, KEY_VARIABLE, **{"max_retries": 2, **options})
+        made.append(OpenAIClient(asked, sleep=note, **bound))
         return made[-1]
 
     yield make

@@ -19,7 +19,6 @@ from llamea_gpu.llm import (
     Ledger,
     Price,
     RejectedAnswerError,
-    RetryPolicy,
     Totals,
     Usage,
     load_prices,
@@ -269,7 +268,7 @@ async def test_the_ledger_is_right_after_every_fault(
     server.script.extend(replies)
     hangs = any(reply.fault == "hang" for reply in replies)
     timeout_s = 1.0 if hangs else 30.0  # on a busy machine an answer takes its time
-    client = make_openai(timeout_s=timeout_s, retries=RetryPolicy(max_retries=2))
+    client = make_openai(timeout_s=timeout_s, max_retries=2)
     ledger = Ledger(PRICES, Caps(usd=Decimal(1)))
     reservation = ledger.reserve(request())
     try:

@@ -13,7 +13,7 @@ from support.chat import chat_request
 from support.fake_openai import FakeOpenAI, Reply, completion, error, json_reply
 
 from llamea_gpu.errors import SettingsError, TransportError
-from llamea_gpu.llm import FailedRequestError, RejectedAnswerError, RetryPolicy, Usage
+from llamea_gpu.llm import FailedRequestError, OpenAIOptions, RejectedAnswerError, Usage
 from llamea_gpu.llm.openai import OpenAIClient
 
 MakeClient = Callable[..., OpenAIClient]
@@ -193,7 +193,7 @@ async def test_a_lasting_fault_ends_after_all_attempts_and_says_so(
 ) -> None:
     reply, lost = TRANSIENT[name]
     server.script.extend([reply] * 3)
-    caught = await failure(make_openai(retries=RetryPolicy(max_retries=2)))
+    caught = await failure(make_openai(max_retries=2))
     assert (caught.attempts, caught.lost_attempts, len(server.received)) == (3, 3 * lost, 3)
     assert "request r-1 to http://127.0.0.1" in str(caught)
     assert "tried 3 times" in str(caught)
@@ -211,7 +211,7 @@ async def test_an_attempt_ends_at_its_timeout_however_the_server_stalls(
 
 async def test_a_timeout_is_named(server: FakeOpenAI, make_openai: MakeClient) -> None:
     server.script.append(Reply(fault="hang"))
-    caught = await failure(make_openai(timeout_s=0.2, retries=RetryPolicy(max_retries=0)))
+    caught = await failure(make_openai(timeout_s=0.2, max_retries=0))
     assert "no complete answer within 0.2 s" in str(caught)
     assert "raise timeout_s" in str(caught)
 
@@ -280,9 +280,9 @@ async def test_a_page_of_html_is_quoted_in_one_short_line(
 async def test_delays_double_up_to_the_bound(
     server: FakeOpenAI, make_openai: MakeClient, delays: list[float]
 ) -> None:
-    server.script.extend([error(500)] * 6)
-    await failure(make_openai(retries=RetryPolicy(5, first_delay_s=1.0, max_delay_s=6.0)))
-    assert delays == [1.0, 2.0, 4.0, 6.0, 6.0]
+    server.script.extend([error(500)] * 9)
+    await failure(make_openai(max_retries=8))
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ async def test_what_a_server_rejects_is_left_out(
     server: FakeOpenAI, make_openai: MakeClient, delays: list[float]
 ) -> None:
     server.script.extend([NO_SCHEMA, NO_MAX_TOKENS, NO_TEMPERATURE])
-    client = make_openai(retries=RetryPolicy(max_retries=0))
+    client = make_openai(max_retries=0)
     await client.complete(chat_request(**FULL))
     last = server.received[-1].body
     assert set(last) == {"model", "messages", "max_completion_tokens"}
@@ -376,7 +376,7 @@ async def test_requests_side_by_side_make_the_same_concession(
     server: FakeOpenAI, make_openai: MakeClient
 ) -> None:
     server.default = lambda body: NO_SCHEMA if "response_format" in body else completion()
-    client = make_openai(retries=RetryPolicy(max_retries=0))
+    client = make_openai(max_retries=0)
     requests = [chat_request(f"r-{i}", response_schema=SCHEMA) for i in range(4)]
     answers = await asyncio.gather(*map(client.complete, requests))
     assert [answer.text for answer in answers] == ["answer"] * 4
@@ -425,7 +425,7 @@ async def test_a_local_server_needs_no_key(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UNSET_KEY", raising=False)
-    client = OpenAIClient(server.base_url, "UNSET_KEY")
+    client = OpenAIClient(OpenAIOptions(server.base_url, "UNSET_KEY"))
     assert (await client.complete(chat_request())).text == "answer"
     await client.aclose()
 
@@ -434,19 +434,21 @@ def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("UNSET_KEY", raising=False)
     with pytest.raises(SettingsError, match="UNSET_KEY is not set"):
-        OpenAIClient(None, "UNSET_KEY")
+        OpenAIClient(OpenAIOptions(None, "UNSET_KEY"))
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://host/v1", "http://"])
 def test_a_base_url_has_scheme_and_host(url: str) -> None:
     with pytest.raises(SettingsError, match="with scheme and host"):
-        OpenAIClient(url)
+        OpenAIClient(OpenAIOptions(url))
 
 
-@pytest.mark.parametrize("options", [{"max_concurrency": 0}, {"timeout_s": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"max_concurrency": 0}, {"timeout_s": 0.0}, {"max_retries": -1}]
+)
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match="must hold, but got"):
-        OpenAIClient("http://127.0.0.1:1/v1", **options)  # type: ignore[arg-type]
+        OpenAIClient(OpenAIOptions("http://127.0.0.1:1/v1", **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])

@@ -141,7 +141,7 @@ async def test_a_recorded_refusal_is_refused_again_with_its_cost(tmp_path: Path)
 async def test_a_lenient_replay_answers_by_id_and_notes_the_deviation(tmp_path: Path) -> None:
     client = ReplayClient(recorded(tmp_path, exchange("r-1", "old", "one")), strict=False)
     assert (await client.complete(chat_request("r-1", "new"))).text == "one"
-    (deviation,) = client.deviations
+    (deviation,) = client.warnings
     assert "-old" in deviation
     assert "+new" in deviation
 
@@ -149,7 +149,7 @@ async def test_a_lenient_replay_answers_by_id_and_notes_the_deviation(tmp_path: 
 async def test_a_lenient_replay_is_silent_about_what_matches(tmp_path: Path) -> None:
     client = ReplayClient(recorded(tmp_path, exchange("r-1", "old", "one")), strict=False)
     await client.complete(chat_request("r-1", "old"))
-    assert client.deviations == ()
+    assert client.warnings == ()
 
 
 async def test_a_lenient_replay_does_not_invent_answers(tmp_path: Path) -> None:

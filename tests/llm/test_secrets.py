@@ -13,7 +13,13 @@ from support.chat import chat_request
 from support.fake_openai import FakeOpenAI, Reply, completion, error, json_reply
 
 from llamea_gpu.errors import LLMError, SettingsError
-from llamea_gpu.llm import BatchExchange, Exchange, RejectedAnswerError, RetryPolicy, save_recording
+from llamea_gpu.llm import (
+    BatchExchange,
+    Exchange,
+    OpenAIOptions,
+    RejectedAnswerError,
+    save_recording,
+)
 from llamea_gpu.llm.openai import OpenAIClient
 
 MakeClient = Callable[..., OpenAIClient]
@@ -50,7 +56,7 @@ async def test_no_error_shows_the_key(
 ) -> None:
     server.default = lambda body: echoes(secret)[name]
     with pytest.raises(LLMError) as caught:
-        await make_openai(retries=RetryPolicy(max_retries=1)).complete(chat_request())
+        await make_openai(max_retries=1).complete(chat_request())
     assert secret[:12] not in everything(caught.value)
 
 
@@ -120,7 +126,7 @@ async def test_a_placeholder_is_no_secret_and_answers_keep_the_word(
 ) -> None:
     monkeypatch.setenv("PLACEHOLDER", key)
     server.script.append(completion(f"return {key}"))
-    client = OpenAIClient(server.base_url, "PLACEHOLDER")
+    client = OpenAIClient(OpenAIOptions(server.base_url, "PLACEHOLDER"))
     assert (await client.complete(chat_request())).text == f"return {key}"
     await client.aclose()
 
@@ -129,7 +135,7 @@ async def test_white_space_around_a_key_is_not_sent(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("PASTED", f" {secret}\n")
-    client = OpenAIClient(server.base_url, "PASTED")
+    client = OpenAIClient(OpenAIOptions(server.base_url, "PASTED"))
     await client.complete(chat_request())
     await client.aclose()
     assert f"Bearer {secret}" in json.dumps(server.received[0].headers)
@@ -141,7 +147,7 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(
 ) -> None:
     monkeypatch.setenv("BROKEN", bad)
     with pytest.raises(SettingsError, match="BROKEN must hold a key") as caught:
-        OpenAIClient("http://127.0.0.1:1/v1", "BROKEN")
+        OpenAIClient(OpenAIOptions("http://127.0.0.1:1/v1", "BROKEN"))
     assert bad not in everything(caught.value)
 
 
@@ -150,12 +156,12 @@ def test_a_key_in_place_of_a_variables_name_is_refused_unseen(
     secret: str, base_url: str | None
 ) -> None:
     with pytest.raises(SettingsError, match="name of an environment variable") as caught:
-        OpenAIClient(base_url, f"sk-{secret}")
+        OpenAIClient(OpenAIOptions(base_url, f"sk-{secret}"))
     assert secret not in everything(caught.value)
 
 
 @pytest.mark.parametrize("place", ["user:{}@127.0.0.1/v1", "127.0.0.1/v1?key={}", "{}@127.0.0.1"])
 def test_a_base_url_with_credentials_is_refused_unseen(secret: str, place: str) -> None:
     with pytest.raises(SettingsError, match="must not carry") as caught:
-        OpenAIClient("http://" + place.format(secret))
+        OpenAIClient(OpenAIOptions("http://" + place.format(secret)))
     assert secret not in everything(caught.value)
