@@ -150,7 +150,7 @@ def measure(options: argparse.Namespace) -> None:
     from llamea_gpu.frameworks.kernel_tuner.kernel_script import load_kernel_script
     from llamea_gpu.live.kernel_tuner import handed, pipelined
     from llamea_gpu.live.kernel_tuner.facts import KernelTunerFramework
-    from llamea_gpu.live.kernel_tuner.tuning import TolerantStrategy
+    from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy
     from llamea_gpu.live.searcher import load_searcher
 
     if options.on_host:
@@ -167,7 +167,9 @@ def measure(options: argparse.Namespace) -> None:
     else:
         make = listed(options.configs, one_by_one=engine == "framework")
         budget = {}
-    strategy = TolerantStrategy(name, make, {}, _SEED, engine=engine, processes=options.processes)
+    strategy = PipelinedStrategy(
+        name, make, {}, _SEED, engine=engine, processes=options.processes, tolerant=True
+    )
     with options.output.open("a", buffering=1) as file:
         write = Written(file, options.part, list(script.arguments["tune_params"]))
         strategy.on_batch = write.note

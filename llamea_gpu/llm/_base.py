@@ -136,11 +136,13 @@ class ChatClient(Protocol):
 
 
 class FailedRequestError(TransportError):
-    """A request that was sent, perhaps several times, and got no answer."""
+    """A request that was sent, perhaps several times, and got no answer.
 
-    def __init__(self, message: str, *, attempts: int, lost_attempts: int) -> None:
+    ``lost_attempts`` of them may have been billed.
+    """
+
+    def __init__(self, message: str, *, lost_attempts: int = 0) -> None:
         super().__init__(message)
-        self.attempts = attempts
         self.lost_attempts = lost_attempts
 
 

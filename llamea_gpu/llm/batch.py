@@ -105,8 +105,6 @@ class BatchExchange:
                 f"request {request.request_id}: the exchange folder {self.folder} cannot be read "
                 f"or written any more: {error}. Remedy: make it a folder with room to write again "
                 f"and resume; what it holds is kept",
-                attempts=1,
-                lost_attempts=0,
             ) from error
         answer = _require_answer(self._best[request.request_id], request)
         return require_usable(request.request_id, answer)
@@ -164,8 +162,6 @@ class BatchExchange:
                     f"request {request.request_id}: no answer appeared in {self._answers.folder} "
                     f"within {self._timeout_s:g} s. Remedy: let it be answered and resume; it "
                     f"stays in {self._requests.folder} and is not asked twice",
-                    attempts=1,
-                    lost_attempts=0,
                 )
             await asyncio.sleep(self._poll_s)
             self._poll_if_due()
@@ -241,8 +237,6 @@ def _require_answer(record: Record[ChatAnswer | str], request: ChatRequest) -> C
         raise FailedRequestError(
             f"request {request.request_id} was not answered: {answer} ({record.place}). Remedy: "
             f"run it again and put the new answer beside this one; a good answer takes precedence",
-            attempts=1,
-            lost_attempts=0,
         )
     usage = answer.usage
     if usage.estimated:

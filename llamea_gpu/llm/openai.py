@@ -166,7 +166,6 @@ class OpenAIClient:
         return FailedRequestError(
             f"request {request.request_id} to {self._sdk.base_url} (model {request.model}) "
             f"failed, tried {times}: {problem}. Remedy: {fault.remedy}",
-            attempts=attempts,
             lost_attempts=lost,
         )
 

@@ -104,8 +104,6 @@ class ReplayClient:
             raise FailedRequestError(
                 f"request {request.request_id}: the recording has no answer, because the recorded "
                 f"run got none",
-                attempts=1,
-                lost_attempts=0,
             )
         return require_usable(request.request_id, answer)
 

@@ -255,7 +255,7 @@ async def test_a_run_whose_answers_are_not_there_yet_stops_and_goes_on(
 
 
 async def test_what_may_have_been_billed_is_remembered(harness, settings, scripted) -> None:
-    lost = FailedRequestError("no answer", attempts=3, lost_attempts=3)
+    lost = FailedRequestError("no answer", lost_attempts=3)
     client = scripted({**GOOD, (1, 0): lost})
     _, archive = await harness.run(settings, client)
     assert archive.call(1, 0).lost == 3

@@ -385,7 +385,7 @@ async def test_a_folder_that_goes_away_fails_the_request(
     shutil.rmtree(exchange.folder / part)
     with pytest.raises(FailedRequestError, match=r"Remedy: make it a folder") as caught:
         await task
-    assert (caught.value.attempts, caught.value.lost_attempts) == (1, 0)
+    assert caught.value.lost_attempts == 0
 
 
 async def test_a_request_that_cannot_be_written_fails(

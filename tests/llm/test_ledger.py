@@ -314,7 +314,7 @@ def test_an_error_that_cost_nothing_releases() -> None:
 def test_errors_carry_what_they_cost() -> None:
     ledger = Ledger(PRICES)
     rejected = RejectedAnswerError("no", chat_answer(usage=Usage(1, 2)))
-    failed = FailedRequestError("gone", attempts=3, lost_attempts=1)
+    failed = FailedRequestError("gone", lost_attempts=1)
     assert ledger.settle_error(ledger.reserve(request()), rejected) == dollars(21)
     assert ledger.settle_error(ledger.reserve(request()), failed) == ONE_USD
 

@@ -194,7 +194,7 @@ async def test_a_lasting_fault_ends_after_all_attempts_and_says_so(
     reply, lost = TRANSIENT[name]
     server.script.extend([reply] * 3)
     caught = await failure(make_openai(max_retries=2))
-    assert (caught.attempts, caught.lost_attempts, len(server.received)) == (3, 3 * lost, 3)
+    assert (caught.lost_attempts, len(server.received)) == (3 * lost, 3)
     assert "request r-1 to http://127.0.0.1" in str(caught)
     assert "tried 3 times" in str(caught)
     assert "Remedy: " in str(caught)
@@ -217,12 +217,12 @@ async def test_a_timeout_is_named(server: FakeOpenAI, make_openai: MakeClient) -
 
 
 async def test_a_server_that_is_not_there_costs_nothing(
-    server: FakeOpenAI, make_openai: MakeClient
+    server: FakeOpenAI, make_openai: MakeClient, delays: list[float]
 ) -> None:
     client = make_openai()
     server.close()
     caught = await failure(client)
-    assert (caught.attempts, caught.lost_attempts) == (3, 0)
+    assert (caught.lost_attempts, delays) == (0, [1.0, 2.0])
     assert "check that the server" in str(caught)
 
 

@@ -88,7 +88,7 @@ class KernelScript:
     def problem_size(self) -> str:
         """The problem size as JSON; a function as its code."""
         size = self.arguments["problem_size"]
-        return source_text(size) if callable(size) else json.dumps(size, default=_plain)
+        return source_text(size) if callable(size) else json.dumps(size, default=plain)
 
     def launch(self) -> str:
         """How it is compiled and launched, as JSON; a function as its code."""
@@ -265,10 +265,10 @@ def argument_facts(argument: Any) -> Mapping[str, object]:
     dtype = str(getattr(argument, "dtype", type(argument).__name__))
     if shape:
         return {"shape": [int(n) for n in shape], "dtype": dtype}
-    value = _plain(argument)
+    value = plain(argument)
     return {"dtype": dtype, "value": value} if isinstance(value, int | float) else {"dtype": dtype}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A numpy scalar as the Python number it stands for."""
     return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value

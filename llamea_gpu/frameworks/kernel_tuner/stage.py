@@ -26,7 +26,11 @@ import numpy as np
 from llamea_gpu.engine.pipeline import Outcome
 from llamea_gpu.engine.worker import WAITING, Channel, Result
 from llamea_gpu.errors import LlameaGpuError, RecordingError
-from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
+    KernelScript,
+    load_kernel_script,
+    plain,
+)
 from llamea_gpu.frameworks.kernel_tuner.transfers import quicken
 from llamea_gpu.spaces.space import Value
 
@@ -334,12 +338,12 @@ def measurement(outcome: Outcome) -> dict[str, Any]:
 def _description(
     script: KernelScript, searchspace: Any, runner: Any, options: Any
 ) -> dict[str, Any]:
-    lists = searchspace.params_values
+    lists, default = searchspace.params_values, script.default_configuration
     # By type and value, because Kernel Tuner lets one parameter hold both 1 and True.
     index = [{(type(v), v): i for i, v in enumerate(values)} for values in lists]
     return {
         "names": list(searchspace.param_names),
-        "values": [[_python(v) for v in values] for values in lists],
+        "values": [[plain(v) for v in values] for values in lists],
         "configurations": [
             [places[type(v), v] for places, v in zip(index, configuration, strict=True)]
             for configuration in searchspace.list
@@ -357,7 +361,7 @@ def _description(
         "compiler_options": str(script.arguments.get("compiler_options") or ""),
         "launch": script.launch(),
         "name": script.name,
-        "default_configuration": _python_values(script.default_configuration),
+        "default_configuration": default and {n: plain(v) for n, v in default.items()},
         "note": script.note,
     }
 
@@ -380,14 +384,6 @@ def _gpus(runtime: Any, everything: Callable[[], Any]) -> str:
     except Exception:  # another version's
         return str(everything())
     return text
-
-
-def _python(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _python_values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if values is None else {name: _python(value) for name, value in values.items()}
 
 
 def _empty(folder: Path) -> None:

@@ -10,7 +10,7 @@ here: they run under the optimizer contract.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_tuner.util import get_result_cost
@@ -21,11 +21,7 @@ from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
     argument_facts,
     source_text,
 )
-from llamea_gpu.live.kernel_tuner.runtime import (
-    KernelTunerEvaluate,
-    KernelTunerSpace,
-    KernelTunerStrategy,
-)
+from llamea_gpu.live.kernel_tuner.runtime import KernelTunerEvaluate, KernelTunerSpace
 from llamea_gpu.searchers.library import LibrarySearcher, require
 from llamea_gpu.spaces.recording import RecordingInfo
 
@@ -63,12 +59,6 @@ class ExplainingEvaluate(KernelTunerEvaluate):
                 said = str(result.get(MESSAGE, ""))
                 return ": ".join(filter(None, [_FAILURES.get(word, word), said])) or None
         return None
-
-
-class ExplainingStrategy(KernelTunerStrategy):
-    """A strategy whose optimizer learns why configurations fail."""
-
-    make_evaluate: Callable[[Any, Any], KernelTunerEvaluate] = ExplainingEvaluate
 
 
 class KernelTunerFramework:

@@ -22,7 +22,7 @@ from typing import Any
 from kernel_tuner import util
 
 from llamea_gpu.engine.journal import is_number, open_journal, unsound
-from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, plain
 from llamea_gpu.live.kernel_tuner.facts import MESSAGE, ExplainingEvaluate, device_name
 from llamea_gpu.searchers.library import require
 from llamea_gpu.spaces.recording import LEAST_TIME_MS, MOST_S, MOST_TIME_MS
@@ -82,7 +82,7 @@ class TuningJournal:
 
     def _entry(self, result: Mapping[str, Any]) -> dict[str, Any]:
         names = zip(self._space.names, self._index, strict=True)
-        values = ((index, _plain(result[name])) for name, index in names)
+        values = ((index, plain(result[name])) for name, index in names)
         failure = str(result.get("__error__", ""))
         entry: dict[str, Any] = {
             "c": [index[type(value), value] for index, value in values],
@@ -145,10 +145,6 @@ def _header(evaluate: ExplainingEvaluate, script: KernelScript) -> dict[str, Any
         "iterations": runner.dev.iterations,
         "kernel_tuner": require("kernel_tuner", "kernel-tuner", "tuning a Kernel Tuner kernel"),
     }
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def _list(value: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from llamea_gpu.engine.pipeline import Pipeline
 from llamea_gpu.engine.template import Template
 from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD
-from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, ExplainingStrategy
+from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, device_name
 from llamea_gpu.live.kernel_tuner.handed import (
     HandedStage,
     call_of,
@@ -39,8 +39,8 @@ from llamea_gpu.live.kernel_tuner.handed import (
     shared_file,
     why_not,
 )
-from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner, config_key
-from llamea_gpu.live.kernel_tuner.runtime import KernelTunerConfiguration
+from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner, TolerantRun, config_key
+from llamea_gpu.live.kernel_tuner.runtime import KernelTunerConfiguration, KernelTunerStrategy
 
 EngineName = Literal["pipelined", "framework"]
 # Processes that start CUDA at once: all of them at once hold one another up, and the first result.
@@ -136,7 +136,7 @@ class PipelinedEvaluate(ExplainingEvaluate):
             raise
 
 
-class PipelinedStrategy(ExplainingStrategy):
+class PipelinedStrategy(KernelTunerStrategy):
     """A strategy whose configurations are measured on the engine, where it can.
 
     Args:
@@ -145,9 +145,17 @@ class PipelinedStrategy(ExplainingStrategy):
         timeout_s: for compiling, checking and timing one configuration on the engine.
         cluster: measure on all GPUs of this cluster (:mod:`llamea_gpu.cluster`), of the kind
             ``gpu`` where it has several. ``processes`` are then those of each of them.
+        tolerant: where Kernel Tuner's own runner measures, see `TolerantRun`.
+
+    Attributes:
+        on_begin: is given the evaluate before the optimizer asks for anything.
+        on_batch: is given all of Kernel Tuner's results so far, after each ask.
+        why_not: why the engine did not measure the latest run; device: its name.
     """
 
-    why_not = ""  # the engine did not measure the latest run
+    on_begin: Callable[[ExplainingEvaluate], None] = staticmethod(lambda _: None)
+    on_batch: Callable[[Sequence[Mapping[str, Any]]], None] = staticmethod(lambda _: None)
+    why_not = device = ""
 
     def __init__(
         self,
@@ -161,6 +169,7 @@ class PipelinedStrategy(ExplainingStrategy):
         timeout_s: float = TIMEOUT_S,
         cluster: str = "",
         gpu: str = "",
+        tolerant: bool = False,
     ) -> None:
         super().__init__(name, make, hyperparameters, seed)
         if engine not in ("pipelined", "framework"):
@@ -171,6 +180,7 @@ class PipelinedStrategy(ExplainingStrategy):
         self._processes = processes
         self._timeout_s = timeout_s
         self._cluster, self._gpu = cluster, gpu
+        self._tolerant = tolerant
         if cluster and engine != "pipelined":
             raise SearcherError(
                 f"on a cluster the engine must be 'pipelined', but got {engine!r}: leave it out"
@@ -180,39 +190,41 @@ class PipelinedStrategy(ExplainingStrategy):
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
         """What ``tune_kernel`` calls; returns its results."""
+        self.device = device_name(runner)
         with self._measuring(searchspace, runner, tuning_options) as used:
-            kind: type[ExplainingEvaluate] = ExplainingEvaluate
-            if isinstance(used, PipelinedRunner):
-                kind = PipelinedEvaluate
+            on_engine = isinstance(used, PipelinedRunner)
+            kind = PipelinedEvaluate if on_engine else ExplainingEvaluate
             self.make_evaluate = partial(self._begun, kind)
             try:
                 return super().tune(searchspace, used, tuning_options)
             finally:
-                if isinstance(used, PipelinedRunner):
+                if on_engine:
                     self.why_not = used.why_not
 
-    def begin(self, evaluate: ExplainingEvaluate) -> None:
-        """What comes before the optimizer asks for anything."""
-
-    def own_runner(self, runner: Any) -> Any:
-        """Kernel Tuner's runner, where it measures."""
-        return runner
-
-    def say(self, text: str, runner: Any) -> None:
-        """Tell the user."""
-        if not runner.quiet:
-            print(text)
-
     def _begun(self, kind: type[ExplainingEvaluate], func: Any, space: Any) -> ExplainingEvaluate:
+        measure = func.eval_all
+
+        def measured(configs: Any) -> Any:
+            try:
+                return measure(configs)
+            finally:
+                self.on_batch(func.results)
+
+        func.eval_all = measured
         evaluate = kind(func, space)
-        self.begin(evaluate)
+        self.on_begin(evaluate)
         return evaluate
+
+    def _own_runner(self, runner: Any) -> Any:
+        if self._tolerant:
+            TolerantRun(runner)
+        return runner
 
     @contextmanager
     def _measuring(self, searchspace: Any, runner: Any, options: Any) -> Iterator[Any]:
         self.why_not = ""
         if self._engine == "framework" or getattr(runner, "simulation_mode", False):
-            yield self.own_runner(runner)
+            yield self._own_runner(runner)
             return
         with ExitStack() as stack:
             used, self.why_not = None, why_not(runner)
@@ -226,10 +238,10 @@ class PipelinedStrategy(ExplainingStrategy):
                     used = stack.enter_context(started)
                 except Exception as error:  # pickling raises whatever it likes
                     self.why_not = f"{type(error).__name__}: {error}"
-            if used is None:
-                text = f"{self.name}: Kernel Tuner's own runner measures, since {self.why_not}"
-                self.say(text, runner)
-            yield used or self.own_runner(runner)
+            # A tolerant runner's quiet is of our own making.
+            if used is None and (self._tolerant or not runner.quiet):
+                print(f"{self.name}: Kernel Tuner's own runner measures, since {self.why_not}")
+            yield used or self._own_runner(runner)
 
     @contextmanager
     def _started(self, searchspace: Any, runner: Any, options: Any) -> Iterator[PipelinedRunner]:
@@ -247,7 +259,7 @@ class PipelinedStrategy(ExplainingStrategy):
             stages = [stage] * processes
             pipeline = Pipeline(stages, (), folder, limits, template, opening=OPENING)
             stack.enter_context(pipeline)
-            yield PipelinedRunner(self.own_runner(runner), pipeline, processes)
+            yield PipelinedRunner(self._own_runner(runner), pipeline, processes)
 
     @contextmanager
     def _on_cluster(self, searchspace: Any, runner: Any, options: Any) -> Iterator[PipelinedRunner]:
@@ -272,7 +284,7 @@ class PipelinedStrategy(ExplainingStrategy):
                 versions=installed(["kernel_tuner"]),
             )
             with ClusterPipeline(spec, gpus, processes) as pipeline:
-                own = self.own_runner(runner)
+                own = self._own_runner(runner)
                 yield PipelinedRunner(own, pipeline, processes * gpus.count)
 
 

@@ -12,7 +12,7 @@ processes do not start, the sequential runner measures, and a warning says why.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import Any
@@ -28,6 +28,8 @@ from llamea_gpu.live.kernel_tuner.facts import MESSAGE
 Values = tuple[Any, ...]  # of a configuration's parameters
 KernelTunerResult = dict[str, Any]
 
+_MOST_SHOWN = 300
+_HOPELESS = 20  # failures while running, before anything has worked
 _FEED = 2  # configurations beyond the processes that keep them all busy
 _ERRORS: Mapping[str, type[util.ErrorConfig]] = {
     "invalid": util.InvalidConfig,
@@ -122,19 +124,18 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
         What was submitted before is waited for, and not measured again.
         """
         configs = [tuple(config) for config in parameter_space]
-        results: list[KernelTunerResult | None] = [None] * len(configs)
-        granted = 0
-        while granted < len(configs) and not options.budget.is_done():
+        keys = []
+        for config in configs:
+            if options.budget.is_done():
+                break
             options.budget.add_evaluations(1)
-            granted += 1
-        self.submit(configs[:granted], options)
-        keys = [config_key(config) for config in configs[:granted]]
+            keys.append(config_key(config))
+        self.submit(configs[: len(keys)], options)
         while any(key in self._under_way for key in keys) and self._step(options):
             pass
-        for place, key in enumerate(keys):
-            results[place] = self._handed_out(key, options)
+        results = [self._handed_out(key, options) for key in keys]
         self._share_out_time([result for result in results if result])
-        return results
+        return [*results, *[None] * (len(configs) - len(keys))]
 
     def unclaimed(self) -> list[KernelTunerResult]:
         """Hand out all that is finished, at the end of a run."""
@@ -221,6 +222,85 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
         finally:
             options.budget = before
         del self._under_way[key]
+
+
+class TolerantRun:
+    """A runner's ``run``, one configuration after another; it takes the place of the runner's own.
+
+    Kernel Tuner ends a whole run on a configuration that does not compile or computes wrong
+    results, as a mistake of the kernel's author; here it is a failure like any other, and the
+    searcher is to hear of it. What failed while it ran is believed once a configuration that worked
+    before works again.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._run: Callable[[Any, Any], list[KernelTunerResult | None]] = runner.run
+        self._device = runner.dev
+        self._worked: Sequence[Any] | None = None
+        self._failed = 0
+        self._compiles = False
+        runner.run = self
+        if hasattr(runner.dev, "compile_kernel"):  # not in simulation mode
+            self._compile = runner.dev.compile_kernel
+            runner.dev.compile_kernel = self._compiling
+
+    def __call__(self, parameter_space: Sequence[Sequence[Any]], options: Any) -> list[Any]:
+        """Results in the order of the configurations, None for what the budget did not allow."""
+        return [self._one(config, options) for config in parameter_space]
+
+    def _one(self, config: Sequence[Any], options: Any) -> KernelTunerResult | None:
+        self._compiles = False
+        try:
+            (result,) = self._run([config], options)
+        except Exception as error:  # whatever the kernel does to any backend
+            return self._failure(config, options, error)
+        if result is not None and "__error__" not in result:
+            self._worked = config
+        return result
+
+    def _failure(self, config: Sequence[Any], options: Any, error: Exception) -> KernelTunerResult:
+        said = " ".join(str(error).split())[:_MOST_SHOWN]
+        kind: util.ErrorConfig = util.CompilationFailedConfig()
+        if not self._compiles:
+            kind = util.RuntimeFailedConfig()
+            self._failed += 1
+            self._believe(options, error)
+        return {
+            **dict(zip(options.tune_params, config, strict=True)),
+            **dict.fromkeys(options.objective, kind),
+            "__error__": kind,
+            MESSAGE: said,
+        }
+
+    def _believe(self, options: Any, error: Exception) -> None:
+        """Raises ``error`` where the device, not the configuration, is what fails."""
+        if self._worked is None:
+            if self._failed >= _HOPELESS:
+                raise error
+            return
+        try:
+            self._device_answers(options)
+        except Exception:
+            raise error from None
+
+    def _device_answers(self, options: Any) -> None:
+        """Measure again what worked, not from Kernel Tuner's memory and out of the budget.
+
+        Raises:
+            Exception: the backend's, when it does not work any more.
+        """
+        before = options.budget, options.cache
+        options.budget, options.cache = util.TuningBudget(None, 2), {}
+        try:
+            self._run([self._worked or ()], options)
+        finally:
+            options.budget, options.cache = before
+
+    def _compiling(self, *args: Any, **kwargs: Any) -> Any:
+        self._compiles = True
+        compiled = self._compile(*args, **kwargs)
+        self._compiles = False
+        return compiled
 
 
 def _with_metrics(result: KernelTunerResult, options: Any) -> KernelTunerResult:

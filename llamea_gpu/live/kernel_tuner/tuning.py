@@ -1,10 +1,7 @@
 """Tuning a live Kernel Tuner kernel with any searcher, on the engine where it can.
 
 What it does: calls ``tune_kernel`` with the script's arguments and the searcher as its strategy,
-and keeps whatever was measured when the run is interrupted or the device fails. Kernel Tuner ends a
-whole run on a configuration that does not compile or computes wrong results, as a mistake of the
-kernel's author; here it is a failure like any other, and the searcher is to hear of it. What failed
-while it ran is believed once a configuration that worked before works again.
+and keeps whatever was measured when the run is interrupted or the device fails.
 
 What it does not do: protect this process from a kernel that crashes it where Kernel Tuner's own
 runner measures.
@@ -22,18 +19,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kernel_tuner import util
-
 from llamea_gpu.contract import trouble_of
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.errors import RecordingError, SearcherError
-from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
-from llamea_gpu.live.kernel_tuner.facts import (
-    MESSAGE,
-    ExplainingEvaluate,
-    KernelTunerFramework,
-    device_name,
+from llamea_gpu.frameworks.kernel_tuner.kernel_script import (
+    KernelScript,
+    load_kernel_script,
+    plain,
 )
+from llamea_gpu.live.kernel_tuner.facts import ExplainingEvaluate, KernelTunerFramework
 from llamea_gpu.live.kernel_tuner.journal import TuningJournal
 from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy, prepare
 from llamea_gpu.live.result import (
@@ -49,12 +43,6 @@ from llamea_gpu.searchers.library import require
 
 EVALUATIONS = 200  # without a budget of one's own
 _Result = Mapping[str, Any]
-
-
-_MOST_SHOWN = 300
-_HOPELESS = 20  # failures while running, before anything has worked
-_Answer = dict[str, Any]
-_RunMethod = Callable[[Sequence[Sequence[Any]], Any], list[_Answer | None]]
 
 
 def tune_kernel_tuner_script(
@@ -134,11 +122,12 @@ class _Run:
         self._watch = watch
         self._names = list(script.arguments["tune_params"])
         found = load_searcher(searcher, KernelTunerFramework(script), {})
-        self.strategy = TolerantStrategy(
+        self.strategy = PipelinedStrategy(
             *(found.name, found.make, found.hyperparameters, settings.seed),
             engine=settings.engine,
             cluster=settings.cluster,
             gpu=settings.gpu,
+            tolerant=True,
         )
         self.strategy.on_batch = self._note
         self.strategy.on_begin = self._begin
@@ -173,10 +162,7 @@ class _Run:
 
     def configuration(self, result: _Result) -> dict[str, Any]:
         """The values of a result's parameters, as Python's own."""
-        return {
-            name: result[name].item() if hasattr(result[name], "item") else result[name]
-            for name in self._names
-        }
+        return {name: plain(result[name]) for name in self._names}
 
     def known_at(self, place: int) -> float:
         """When the result at that place was known, in seconds of the run."""
@@ -225,119 +211,3 @@ def _aside() -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
-
-
-class TolerantStrategy(PipelinedStrategy):
-    """A strategy that makes Kernel Tuner's runner tolerant, where that measures.
-
-    ``on_batch`` is told of all results so far after each ask, ``on_begin`` of the evaluate before
-    the first one; ``device`` is the name of the run's.
-    """
-
-    on_batch: Callable[[Sequence[Mapping[str, Any]]], None]
-    on_begin: Callable[[ExplainingEvaluate], None] | None = None
-    device = ""
-
-    def __call__(self, func: Any, searchspace: Any) -> None:
-        """Run on a cost function of Kernel Tuner's."""
-        measure = func.eval_all
-
-        def measured(configs: Any) -> Any:
-            try:
-                return measure(configs)
-            finally:
-                self.on_batch(func.results)
-
-        func.eval_all = measured
-        super().__call__(func, searchspace)
-
-    def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
-        """What ``tune_kernel`` calls; returns its results."""
-        self.device = device_name(runner)
-        return super().tune(searchspace, runner, tuning_options)
-
-    def begin(self, evaluate: ExplainingEvaluate) -> None:
-        """What comes before the optimizer asks for anything."""
-        if self.on_begin is not None:
-            self.on_begin(evaluate)
-
-    def own_runner(self, runner: Any) -> Any:
-        """Kernel Tuner's runner, made tolerant."""
-        runner.run = _Tolerant(runner, runner.run)
-        return runner
-
-    def say(self, text: str, runner: Any) -> None:
-        """Tell the user, who has asked for this run and not for Kernel Tuner's silence."""
-        del runner
-        print(text)
-
-
-class _Tolerant:
-    """A runner's ``run``, one configuration after another."""
-
-    def __init__(self, runner: Any, run: _RunMethod) -> None:
-        self._run = run
-        self._device = runner.dev
-        self._worked: Sequence[Any] | None = None
-        self._failed = 0
-        self._compiles = False
-        if hasattr(runner.dev, "compile_kernel"):  # not in simulation mode
-            self._compile = runner.dev.compile_kernel
-            runner.dev.compile_kernel = self._compiling
-
-    def __call__(self, parameter_space: Sequence[Sequence[Any]], options: Any) -> list[Any]:
-        return [self._one(config, options) for config in parameter_space]
-
-    def _one(self, config: Sequence[Any], options: Any) -> _Answer | None:
-        self._compiles = False
-        try:
-            (result,) = self._run([config], options)
-        except Exception as error:  # whatever the kernel does to any backend
-            return self._failure(config, options, error)
-        if result is not None and "__error__" not in result:
-            self._worked = config
-        return result
-
-    def _failure(self, config: Sequence[Any], options: Any, error: Exception) -> _Answer:
-        said = " ".join(str(error).split())[:_MOST_SHOWN]
-        kind: util.ErrorConfig = util.CompilationFailedConfig()
-        if not self._compiles:
-            kind = util.RuntimeFailedConfig()
-            self._failed += 1
-            self._believe(options, error)
-        return {
-            **dict(zip(options.tune_params, config, strict=True)),
-            **dict.fromkeys(options.objective, kind),
-            "__error__": kind,
-            MESSAGE: said,
-        }
-
-    def _believe(self, options: Any, error: Exception) -> None:
-        """Raises ``error`` where the device, not the configuration, is what fails."""
-        if self._worked is None:
-            if self._failed >= _HOPELESS:
-                raise error
-            return
-        try:
-            self._device_answers(options)
-        except Exception:
-            raise error from None
-
-    def _device_answers(self, options: Any) -> None:
-        """Measure again what worked, not from Kernel Tuner's memory and out of the budget.
-
-        Raises:
-            Exception: the backend's, when it does not work any more.
-        """
-        before = options.budget, options.cache
-        options.budget, options.cache = util.TuningBudget(None, 2), {}
-        try:
-            self._run([self._worked or ()], options)
-        finally:
-            options.budget, options.cache = before
-
-    def _compiling(self, *args: Any, **kwargs: Any) -> Any:
-        self._compiles = True
-        compiled = self._compile(*args, **kwargs)
-        self._compiles = False
-        return compiled

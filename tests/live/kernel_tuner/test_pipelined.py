@@ -32,7 +32,6 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.live.kernel_tuner import handed, pipelined, strategy
 from llamea_gpu.live.kernel_tuner.pipelined import PipelinedStrategy
 from llamea_gpu.live.kernel_tuner.runner import PipelinedRunner
-from llamea_gpu.live.kernel_tuner.tuning import TolerantStrategy
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the tunable parameters:UserWarning")
 
@@ -276,15 +275,8 @@ def test_an_emulated_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with ForkedTemplate(tmp_path / "log") as template:
         monkeypatch.setattr(pipelined, "early_template", lambda: template)
         for engine in ("framework", "pipelined"):
-            made = TolerantStrategy(
-                "all",
-                optimizer(everything),
-                {},
-                1,
-                engine=engine,
-                processes=2,  # type: ignore[arg-type]
-            )
-            made.on_batch = lambda results: None
+            options: dict[str, Any] = {"engine": engine, "processes": 2, "tolerant": True}
+            made = PipelinedStrategy("all", optimizer(everything), {}, 1, **options)
             more = {"device": 3, "verify": verify, "atol": 0.25, "compiler_options": ["-O1"]}
             results = tuned(made, (1, 2, 3), (2, 3), lang="CUDA", **more)
             assert (made.why_not, made.device) == ("", "GPU 3")
