@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.clocks import Clock, PipelinedClock
-from llamea_gpu.curves import Run, pool_runs
+from llamea_gpu.curves import Frame, Run, pool_runs
 from llamea_gpu.errors import TaskError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def simulated_yardstick(recording: Recording, clock: Clock) -> Yardstick:
     budget_s = end_s * (1 + BUDGET_MARGIN)
     cut = runs.until(budget_s)
     evaluations = float(np.mean([run.elapsed_s.size for run in cut]))
-    frame = _Frame(
+    frame = Frame(
         costs_ms=costs_ms,
         median_ms=float(np.median(costs_ms)),
         axis_s=np.linspace(start_s, end_s, AXIS_POINTS, dtype=np.float64),
@@ -128,70 +128,77 @@ def simulated_yardstick(recording: Recording, clock: Clock) -> Yardstick:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Frame:
-    """A task's numbers before there is a task: see `llamea_gpu.curves.Frame`."""
+class _RandomRuns:
+    """Random searches, seeds 0, 1, ...: as many at once as far as is asked about.
 
-    costs_ms: FloatArray
-    median_ms: float
-    axis_s: FloatArray
-    budget_s: float
-    evaluation_s: float
-
-
-class _BatchRuns:
-    """Random searches in full batches, seeds 0, 1, ...: as many at once as far as is asked about.
-
-    Every array is (runs, configurations measured). Times are `ParallelClock`'s, to the last
-    bit, at a hundredth of the price.
+    What is measured is kept in blocks of (configurations, runs). Times are those of the clock, to
+    the last bit, at a hundredth of the price.
     """
 
     def __init__(self, runs: int, workers: int, recording: Recording) -> None:
-        self._rows = _random_orders(runs, recording)
+        self._orders = _random_orders(runs, recording)
+        self._recording = recording
         self._workers = workers
-        self._time_ms = recording.time_ms
-        self._compile_s, self._benchmark_s = recording.compile_s, recording.benchmark_s
-        self._begin_s = self._done_s = np.empty((runs, 0))
-        self._worked = np.zeros(runs, np.int64)  # configurations that work, measured so far
+        self._works = recording.ok
+        self._runs = np.arange(runs)
+        self._now_s = np.zeros(runs)
+        self._measured = 0  # by each run
+        self._worked = np.zeros(runs, np.int64)  # of them
+        self._rows: list[NDArray[np.int32]] = []
+        self._decisive_s: list[FloatArray] = []  # must lie before the budget's end to count
+        self._done_s: list[FloatArray] = []
 
     def when_worked_s(self, count: int) -> FloatArray:
         """When ``count`` configurations that work have been measured, (runs,); 0 of none."""
         if not count:
-            return np.zeros(len(self._rows))
+            return np.zeros(self._runs.size)
         while np.min(self._worked) < count:
-            self._measure_batch()
-        measured = self._rows[:, : self._done_s.shape[1]]
-        worked = np.cumsum(np.isfinite(self._time_ms)[measured], axis=1, dtype=np.int32)
-        last = np.argmax(worked == count, axis=1)
-        return np.take_along_axis(self._done_s, last[:, None], axis=1)[:, 0]
+            self._measure()
+        worked = np.cumsum(self._works[np.concatenate(self._rows)], axis=0, dtype=np.int32)
+        when_s: FloatArray = np.concatenate(self._done_s)[
+            np.argmax(worked == count, axis=0), self._runs
+        ]
+        return when_s
 
     def until(self, budget_s: float) -> list[Run]:
-        """What began before ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
-        while self._done_s.shape[1] < self._rows.shape[1] and np.any(self._now_s < budget_s):
-            self._measure_batch()
-        measured = np.count_nonzero(self._begin_s < budget_s, axis=1)
+        """What counts within ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
+        while self._measured < self._orders.shape[1] and np.any(self._now_s < budget_s):
+            self._measure()
+        counts = np.count_nonzero(np.concatenate(self._decisive_s) < budget_s, axis=0)
+        done_s, rows = np.concatenate(self._done_s).T, np.concatenate(self._rows).T
         return [
-            Run(done_s[:count], self._time_ms[rows[:count]])
-            for done_s, rows, count in zip(self._done_s, self._rows, measured, strict=True)
+            Run(done_s[run, :count], self._recording.time_ms[rows[run, :count]])
+            for run, count in enumerate(counts)
         ]
 
-    @property
-    def _now_s(self) -> FloatArray:
-        return self._done_s[:, -1] if self._done_s.size else np.zeros(len(self._rows))
+    def _measure(self) -> None:
+        """In every run, time passes until more is done."""
+        raise NotImplementedError
 
-    def _measure_batch(self) -> None:
-        first = self._done_s.shape[1]
-        batch = self._rows[:, first : first + self._workers]
-        self._worked += np.count_nonzero(np.isfinite(self._time_ms)[batch], axis=1)
+    def _note(self, rows: NDArray[np.int32], decisive_s: FloatArray, done_s: FloatArray) -> None:
+        """A block that is done: each (configurations, runs)."""
+        self._rows.append(rows)
+        self._decisive_s.append(decisive_s)
+        self._done_s.append(done_s)
+        self._now_s = done_s[-1]
+        self._measured += len(rows)
+        self._worked += np.count_nonzero(self._works[rows], axis=0)
+
+
+class _BatchRuns(_RandomRuns):
+    """Under `ParallelClock`, in full batches."""
+
+    def _measure(self) -> None:
+        recording = self._recording
+        batch = self._orders[:, self._measured : self._measured + self._workers]
         # No more than there are workers: the slowest compilation is the batch's.
-        compiled_s = self._now_s + np.max(self._compile_s[batch], axis=1)
-        edges_s = np.cumsum(np.column_stack([compiled_s, self._benchmark_s[batch]]), axis=1)
-        self._begin_s = np.column_stack([self._begin_s, edges_s[:, :-1]])
-        self._done_s = np.column_stack([self._done_s, edges_s[:, 1:]])
+        compiled_s = self._now_s + np.max(recording.compile_s[batch], axis=1)
+        edges_s = np.cumsum(np.column_stack([compiled_s, recording.benchmark_s[batch]]), axis=1).T
+        self._note(batch.T, edges_s[:-1], edges_s[1:])
 
 
-class _PipelinedRuns:
-    """Random searches that keep what a pipeline is fed with on its way; otherwise as `_BatchRuns`.
+class _PipelinedRuns(_RandomRuns):
+    """Under `PipelinedClock`, with what a pipeline is fed with always on its way.
 
     A run's configurations on their way have a place each, which the next one takes over; arrays of
     their state are (runs, places). The timer's next, or the one it is busy with, is always the
@@ -199,14 +206,10 @@ class _PipelinedRuns:
     """
 
     def __init__(self, runs: int, workers: int, recording: Recording) -> None:
-        self._orders = _random_orders(runs, recording)
-        self._recording = recording
+        super().__init__(runs, workers, recording)
         self._timed = recording.timed
-        self._works = recording.ok
-        self._runs = np.arange(runs)
         self._compiler_free_s = np.zeros((runs, workers))
         self._timer_free_s = np.zeros(runs)
-        self._now_s = np.zeros(runs)
         self._submitted = 0
         places = min(PipelinedClock(workers).parallel, recording.time_ms.size)
         self._row = np.zeros((runs, places), np.int32)
@@ -214,33 +217,9 @@ class _PipelinedRuns:
         self._compiled_s = np.zeros((runs, places))
         for place in range(places):
             self._submit(np.full(runs, place))
-        self._done_rows: list[NDArray[np.int32]] = []  # of all runs, one by one
-        self._done_s: list[FloatArray] = []
-        self._worked = np.zeros(runs, np.int64)
 
-    def when_worked_s(self, count: int) -> FloatArray:
-        """When ``count`` configurations that work have been measured, (runs,); 0 of none."""
-        if not count:
-            return np.zeros(self._runs.size)
-        while np.min(self._worked) < count:
-            self._measure_next()
-        worked = np.cumsum(self._works[np.array(self._done_rows)], axis=0, dtype=np.int32)
-        when_s: FloatArray = np.array(self._done_s)[np.argmax(worked == count, axis=0), self._runs]
-        return when_s
-
-    def until(self, budget_s: float) -> list[Run]:
-        """What is done before ``budget_s``, as `llamea_gpu.tasks.Evaluator` records it."""
-        while len(self._done_s) < self._orders.shape[1] and np.any(self._now_s < budget_s):
-            self._measure_next()
-        done_s, rows = np.array(self._done_s).T, np.array(self._done_rows).T
-        measured = np.count_nonzero(done_s < budget_s, axis=1)
-        return [
-            Run(done_s[run, :count], self._recording.time_ms[rows[run, :count]])
-            for run, count in enumerate(measured)
-        ]
-
-    def _measure_next(self) -> None:
-        """In every run, time passes until one more is done, and the next takes its place."""
+    def _measure(self) -> None:
+        """One more is done in every run, and the next takes its place."""
         timed = self._timed[self._row]
         failing, failed_s = self._first(~timed)
         timing, compiled_s = self._first(timed)
@@ -252,13 +231,10 @@ class _PipelinedRuns:
         fails |= (failed_s == timed_s) & (
             self._order[self._runs, failing] < self._order[self._runs, timing]
         )
-        self._now_s = np.where(fails, failed_s, timed_s)
+        done_s = np.where(fails, failed_s, timed_s)[None]
         self._timer_free_s = np.where(fails, self._timer_free_s, timed_s)
         place = np.where(fails, failing, timing)
-        rows = self._row[self._runs, place]
-        self._done_rows.append(rows)
-        self._done_s.append(self._now_s)
-        self._worked += self._works[rows]
+        self._note(self._row[self._runs, place][None], done_s, done_s)
         self._submit(place)
 
     def _first(self, among: NDArray[np.bool_]) -> tuple[NDArray[np.intp], FloatArray]:

@@ -12,10 +12,10 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,55 +55,58 @@ class Timeline(Protocol):
         """Let time pass until ``moment_s``, never back: what is done meanwhile, in that order."""
 
 
-class Clock(Protocol):
-    """A rule by which measurements take simulated time."""
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A rule by which measurements take simulated time.
+
+    ``workers`` is how many configurations compile side by side.
+
+    Raises:
+        TaskError: there is no worker.
+    """
+
+    workers: int
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise TaskError(
+                f"a {self.kind} clock must have at least 1 worker, but got {self.workers}"
+            )
 
     @property
     def name(self) -> str:
         """The spec that `make_clock` turns back into this clock."""
-
-    @property
-    def workers(self) -> int:
-        """How many configurations compile side by side."""
+        return f"{self.kind}({self.workers})"
 
     @property
     def parallel(self) -> int:
         """How many are worth asking for at a time: a searcher's ``evaluate.parallel``."""
+        return self.workers
 
     @property
     def serial(self) -> bool:
         """Whether one configuration follows another, so that the published formulas hold."""
+        return self.workers == 1
 
     def timeline(self) -> Timeline:
         """A run's time, at 0."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class SequentialClock:
+class SequentialClock(Clock):
     """Kernel Tuner's rule: one configuration after another, each charged compile + benchmark.
 
     One that begins before the budget's end counts whole. Waiting measures the next in the queue.
     """
 
+    workers: int = field(default=1, init=False)
+
     @property
     def name(self) -> str:
         """``"sequential"``."""
         return "sequential"
-
-    @property
-    def workers(self) -> int:
-        """1."""
-        return 1
-
-    @property
-    def parallel(self) -> int:
-        """1."""
-        return 1
-
-    @property
-    def serial(self) -> bool:
-        """True."""
-        return True
 
     def timeline(self) -> Timeline:
         """Nothing happens but during a wait."""
@@ -111,7 +114,7 @@ class SequentialClock:
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelClock:
+class ParallelClock(Clock):
     """Helion's rule: a batch compiles on ``workers`` cores, then each item is timed on the GPU.
 
     A compilation goes, in the order of the batch, to the worker that is free first; the benchmarks
@@ -119,25 +122,7 @@ class ParallelClock:
     benchmark begins before the budget's end counts whole. Waiting measures the queue as one batch.
     """
 
-    workers: int
-
-    def __post_init__(self) -> None:
-        _check_workers("parallel", self.workers)
-
-    @property
-    def name(self) -> str:
-        """``"parallel(w)"``."""
-        return f"parallel({self.workers})"
-
-    @property
-    def parallel(self) -> int:
-        """As many as there are workers."""
-        return self.workers
-
-    @property
-    def serial(self) -> bool:
-        """With one worker."""
-        return self.workers == 1
+    kind = "parallel"
 
     def timeline(self) -> Timeline:
         """Nothing happens but during a wait."""
@@ -155,7 +140,7 @@ class ParallelClock:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelinedClock:
+class PipelinedClock(Clock):
     """The engine's rule: ``workers`` compilers and one timer, all busy at once, without batches.
 
     A compilation goes, in the order of submission, to the compiler that is free first. The timer
@@ -168,15 +153,7 @@ class PipelinedClock:
     measurements end when the sequential clock says, but for rounding and for the last one.
     """
 
-    workers: int
-
-    def __post_init__(self) -> None:
-        _check_workers("pipelined", self.workers)
-
-    @property
-    def name(self) -> str:
-        """``"pipelined(w)"``."""
-        return f"pipelined({self.workers})"
+    kind = "pipelined"
 
     @property
     def parallel(self) -> int:
@@ -213,21 +190,25 @@ class _Queue:
         self.now_s = max(self.now_s, moment_s)
         return []
 
+    def _one_after_another(self, jobs: Iterable[tuple[int, float]]) -> list[Visit]:
+        """Rows that take so many seconds each; a visit's decisive moment is its beginning."""
+        visits = []
+        for row, seconds in jobs:
+            begin_s = self.now_s
+            self.now_s = begin_s + seconds
+            visits.append((row, begin_s, self.now_s))
+        return visits
+
 
 class _Sequence(_Queue):
     """One after another."""
 
     def wait(self, least: int = 1) -> list[Visit]:
         """The next ``least``."""
-        visits = []
-        done_s = self.now_s
-        for _ in range(min(least, len(self._queue))):
-            row, compile_s, benchmark_s, _ = self._queue.popleft()
-            begin_s = done_s
-            done_s = begin_s + (compile_s + benchmark_s)
-            visits.append((row, begin_s, done_s))
-        self.now_s = done_s
-        return visits
+        following = [self._queue.popleft() for _ in range(min(least, len(self._queue)))]
+        return self._one_after_another(
+            (row, compile_s + benchmark_s) for row, compile_s, benchmark_s, _ in following
+        )
 
 
 class _Batches(_Queue):
@@ -239,14 +220,9 @@ class _Batches(_Queue):
 
     def wait(self, least: int = 1) -> list[Visit]:  # noqa: ARG002 - a batch is done as a whole
         """The batch."""
-        done_s = self.now_s + self._clock.makespan_s([item[1] for item in self._queue])
-        visits = []
-        for row, _, benchmark_s, _ in self._queue:
-            begin_s = done_s
-            done_s = begin_s + benchmark_s
-            visits.append((row, begin_s, done_s))
+        self.now_s += self._clock.makespan_s([item[1] for item in self._queue])
+        visits = self._one_after_another((item[0], item[2]) for item in self._queue)
         self._queue.clear()
-        self.now_s = done_s
         return visits
 
 
@@ -316,11 +292,6 @@ class _Pipeline:
         begin_s = self._timer_takes_s()
         _, order, row, benchmark_s = heappop(self._compiled)
         self._timing = (begin_s + benchmark_s, order, row)
-
-
-def _check_workers(kind: str, workers: int) -> None:
-    if workers < 1:
-        raise TaskError(f"a {kind} clock must have at least 1 worker, but got {workers}")
 
 
 def make_clock(spec: str) -> Clock:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,28 +20,20 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 
-class Frame(Protocol):
-    """What a curve needs of a task; see `llamea_gpu.tasks.Task`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """What a curve needs of a task.
 
-    @property
-    def costs_ms(self) -> FloatArray:
-        """The valid costs, best first, (N,)."""
+    ``costs_ms`` are the valid costs, best first, (N,), ``median_ms`` their median; ``axis_s`` is
+    the time axis, (1000,), ``budget_s`` when the budget ends, ``evaluation_s`` what an evaluation
+    takes, failed ones included.
+    """
 
-    @property
-    def median_ms(self) -> float:
-        """Their median."""
-
-    @property
-    def axis_s(self) -> FloatArray:
-        """The time axis, (1000,)."""
-
-    @property
-    def budget_s(self) -> float:
-        """When the budget ends."""
-
-    @property
-    def evaluation_s(self) -> float:
-        """What an evaluation takes."""
+    costs_ms: FloatArray
+    median_ms: float
+    axis_s: FloatArray
+    budget_s: float
+    evaluation_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,6 +37,7 @@ from llamea_gpu.clocks import (
     default_clock,
     make_clock,
 )
+from llamea_gpu.curves import Frame
 from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.spaces.recording import STATUSES
 
@@ -99,24 +100,17 @@ class TimedTask(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class Task(Frame):
     """A recording, a clock, and all that the score needs of both. Build it with `Task.build`.
 
-    ``costs_ms`` are the valid costs, best first, (N,); ``axis_s`` and ``baseline_ms`` are the
-    time axis of the score and what random search has reached along it, (1000,) each.
-    ``evaluation_s`` is what an evaluation takes, failed ones included, and ``budget_evaluations``
-    how many the budget holds: see `llamea_gpu.baseline`.
+    ``baseline_ms`` (1000,) is what random search has reached along the axis, and
+    ``budget_evaluations`` how many evaluations the budget holds: see `llamea_gpu.baseline`.
     """
 
     recording: Recording
     clock: Clock
-    costs_ms: FloatArray
     optimum_ms: float
-    median_ms: float
-    evaluation_s: float
-    budget_s: float
     budget_evaluations: float
-    axis_s: FloatArray
     baseline_ms: FloatArray
 
     @property
