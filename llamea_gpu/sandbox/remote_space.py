@@ -18,10 +18,14 @@ import numpy.typing as npt
 
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.evaluate import Evaluate, request, rest
-from llamea_gpu.spaces.quoting import quoted
-from llamea_gpu.spaces.space import Configuration, Value
+from llamea_gpu.spaces.space import (
+    Configuration,
+    Value,
+    checked_target,
+    encoded,
+    require_neighbors,
+)
 
-_KINDS = ("hamming", "adjacent")
 _MOST = (1 << 63) - 1
 
 
@@ -146,13 +150,7 @@ class RemoteView:
             ValueError: ``config`` is not valid, or the kind is unknown.
         """
         row = self._space.row(config)
-        if row < 0:
-            raise ValueError(
-                f"neighbors needs a valid configuration, but got {quoted(config)}: use repair() "
-                f"first"
-            )
-        if kind not in _KINDS:
-            raise ValueError(f"kind must be one of {_KINDS}, but got {kind!r}")
+        require_neighbors(row, config, kind)
         return list(self._space.neighbors(row, kind))
 
     def contains(self, config: Sequence[int]) -> bool:
@@ -165,15 +163,7 @@ class RemoteView:
         Raises:
             ValueError: the wrong number of indices, or one that is not a finite number.
         """
-        try:
-            target = np.asarray(config, dtype=np.float64)
-        except (TypeError, ValueError):
-            target = np.empty(0)
-        if target.shape != (len(self.names),) or not np.isfinite(target).all():
-            raise ValueError(
-                f"a configuration to repair must be {len(self.names)} finite numbers, but got "
-                f"{quoted(config)}"
-            )
+        target = checked_target(config, len(self.names))
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
         return self._space.repair(tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist()))
 
@@ -185,14 +175,7 @@ class RemoteView:
         Raises:
             ValueError: not (n, d) indices, nor one configuration of d, nor empty.
         """
-        array = np.asarray(configs, dtype=np.float64)
-        if array.size and array.shape[-1:] != (len(self.names),):
-            raise ValueError(
-                f"encode needs (n, {len(self.names)}) indices, but got shape {array.shape}"
-            )
-        highest = np.maximum(np.array(self.cardinalities, dtype=np.float64) - 1, 1)
-        scaled: npt.NDArray[np.float64] = array.reshape(-1, len(self.names)) / highest
-        return scaled
+        return encoded(configs, self.cardinalities)
 
 
 class WholeEvaluate(Evaluate):

@@ -13,13 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.spaces.lookup import RowLookup, SortedLookup, TuplesOnDemand, TupleStore
 from llamea_gpu.spaces.neighborhood import NeighborTable, build_neighbor_table
 from llamea_gpu.spaces.parameters import (
     Value,
@@ -30,12 +29,11 @@ from llamea_gpu.spaces.parameters import (
 )
 from llamea_gpu.spaces.quoting import quoted
 
-__all__ = ["Configuration", "NeighborKind", "SearchSpace", "SpaceView", "Value"]
+__all__ = ["Configuration", "SearchSpace", "SpaceView", "Value"]
 
 Configuration = tuple[int, ...]
-NeighborKind = Literal["hamming", "adjacent"]
 
-_KINDS: tuple[NeighborKind, ...] = ("hamming", "adjacent")
+_KINDS = ("hamming", "adjacent")
 _MAGIC = b"llamea-space-1\n"
 # Above this many rows, tuples are made when asked for instead of being kept (about 250 bytes each).
 _MAX_CACHED_ROWS = 300_000
@@ -112,8 +110,8 @@ class SearchSpace:
         self.configurations: npt.NDArray[np.unsignedinteger[Any]] = array
         self.size: int = len(array)
         self._keys = keys
-        self._tuples: TupleStore | None = None
-        self._lookup: RowLookup | None = None
+        self._tuples: list[Configuration] | None = None
+        self._lookup: dict[Configuration, int] | None = None
         self._tables: dict[str, NeighborTable | None] = {}
         self._fingerprint: str | None = None
 
@@ -132,6 +130,8 @@ class SearchSpace:
 
         A number equal to an index counts as that index (``2.0``, a numpy integer).
         """
+        if self.size > _MAX_CACHED_ROWS:
+            return self._searched(configuration)
         lookup = self._lookup or self._build_lookup()
         try:
             return lookup.get(configuration, -1)
@@ -159,17 +159,23 @@ class SearchSpace:
 
     def configuration(self, row: int) -> Configuration:
         """The configuration of a row, as a tuple of Python ints."""
+        if self.size > _MAX_CACHED_ROWS:
+            return tuple(self.configurations[row].tolist())
         return self.tuples[row]
 
     @property
-    def tuples(self) -> TupleStore:
-        """Row -> configuration. Kept as a list of tuples while the space is of moderate size."""
+    def tuples(self) -> list[Configuration]:
+        """All configurations by row; kept."""
         if self._tuples is None:
-            if self.size <= _MAX_CACHED_ROWS:
-                self._tuples = list(map(tuple, self.configurations.tolist()))
-            else:
-                self._tuples = TuplesOnDemand(self.configurations)
+            self._tuples = list(map(tuple, self.configurations.tolist()))
         return self._tuples
+
+    def tuples_of(self, rows: list[int]) -> list[Configuration]:
+        """The configurations of several rows."""
+        if self.size > _MAX_CACHED_ROWS:
+            return list(map(tuple, self.configurations[rows].tolist()))
+        tuples = self.tuples
+        return [tuples[row] for row in rows]
 
     # -- neighbours -------------------------------------------------------------------------
 
@@ -206,7 +212,8 @@ class SearchSpace:
 
     def prepare(self) -> None:
         """Build everything lazy now, e.g. before forking the processes that will use it."""
-        self._build_lookup()
+        if self.size <= _MAX_CACHED_ROWS:
+            self._build_lookup()
         for kind in _KINDS:
             self.neighbor_table(kind)
 
@@ -225,9 +232,11 @@ class SearchSpace:
         # Clipped: beyond the range distances only grow, until doubles tell them apart no more. A
         # categorical index out of range equals no value, and must not come to equal one.
         beyond = (~np.array(self.ordinal)).astype(np.int64)
-        target = np.clip(
-            self._checked_target(configuration), -beyond, np.array(self.cardinalities) - 1 + beyond
-        )
+        try:
+            given = checked_target(configuration, self.dimension)
+        except ValueError as error:
+            raise SpaceError(str(error)) from None
+        target = np.clip(given, -beyond, np.array(self.cardinalities) - 1 + beyond)
         distance = np.zeros(self.size)
         for j, cardinality in enumerate(self.cardinalities):
             if cardinality == 1:
@@ -249,14 +258,7 @@ class SearchSpace:
         Raises:
             ValueError: not (n, d) indices, nor one configuration of d, nor empty.
         """
-        array = np.asarray(configurations, dtype=np.float64)
-        if array.size and array.shape[-1:] != (self.dimension,):
-            raise ValueError(
-                f"encode needs (n, {self.dimension}) indices, but got shape {array.shape}"
-            )
-        array = array.reshape(-1, self.dimension)
-        scaled: npt.NDArray[np.float64] = array / np.maximum(np.array(self.cardinalities) - 1, 1)
-        return scaled
+        return encoded(configurations, self.cardinalities)
 
     def value_dict(self, configuration: Sequence[int]) -> dict[str, Value]:
         """Parameter names to the values that the indices stand for."""
@@ -299,14 +301,22 @@ class SearchSpace:
 
     # -- private ----------------------------------------------------------------------------
 
-    def _build_lookup(self) -> RowLookup:
+    def _build_lookup(self) -> dict[Configuration, int]:
         if self._lookup is None:
-            if self.size <= _MAX_CACHED_ROWS:
-                tuples = cast("list[Configuration]", self.tuples)
-                self._lookup = dict(zip(tuples, range(self.size), strict=True))
-            else:
-                self._lookup = SortedLookup(self.cardinalities, self.rows)
+            self._lookup = dict(zip(self.tuples, range(self.size), strict=True))
         return self._lookup
+
+    def _searched(self, configuration: object) -> int:
+        """`row` by binary search, where a dictionary would take too much memory."""
+        try:
+            given = tuple(cast("Sequence[Any]", configuration))
+        except TypeError:
+            return -1
+        fitting = len(given) == self.dimension and all(
+            isinstance(index, int | float | np.number) and index in range(cardinality)
+            for index, cardinality in zip(given, self.cardinalities, strict=True)
+        )
+        return int(self.rows(np.array([given]).astype(np.int64))[0]) if fitting else -1
 
     def _keys_of(self, array: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.generic]:
         """(n, d) indices in range -> (n,) keys that sort and compare as the rows do."""
@@ -366,17 +376,42 @@ class SearchSpace:
                 f"{quoted(example)}"
             )
 
-    def _checked_target(self, configuration: Sequence[float]) -> npt.NDArray[np.float64]:
-        try:
-            target = np.asarray(configuration, dtype=np.float64)
-        except (TypeError, ValueError):
-            target = np.empty(0)
-        if target.shape != (self.dimension,) or not np.isfinite(target).all():
-            raise SpaceError(
-                f"a configuration to repair must be {self.dimension} finite numbers, but got "
-                f"{quoted(configuration)}"
-            )
-        return target
+
+def checked_target(configuration: object, dimension: int) -> npt.NDArray[np.float64]:
+    """A configuration to repair, (d,); ValueError unless it is so many finite numbers."""
+    try:
+        target = np.asarray(configuration, dtype=np.float64)
+    except (TypeError, ValueError):
+        target = np.empty(0)
+    if target.shape != (dimension,) or not np.isfinite(target).all():
+        raise ValueError(
+            f"a configuration to repair must be {dimension} finite numbers, but got "
+            f"{quoted(configuration)}"
+        )
+    return target
+
+
+def encoded(configurations: npt.ArrayLike, cardinalities: Sequence[int]) -> npt.NDArray[np.float64]:
+    """See `SearchSpace.encode`."""
+    dimension = len(cardinalities)
+    array = np.asarray(configurations, dtype=np.float64)
+    if array.size and array.shape[-1:] != (dimension,):
+        raise ValueError(f"encode needs (n, {dimension}) indices, but got shape {array.shape}")
+    scaled: npt.NDArray[np.float64] = array.reshape(-1, dimension) / np.maximum(
+        np.array(cardinalities) - 1, 1
+    )
+    return scaled
+
+
+def require_neighbors(row: int, configuration: object, kind: str) -> None:
+    """ValueError unless there is such a row (-1: none) and such a kind of neighbours."""
+    if row < 0:
+        raise ValueError(
+            f"neighbors needs a valid configuration, but got {quoted(configuration)}: use "
+            f"repair() first"
+        )
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be one of {_KINDS}, but got {kind!r}")
 
 
 class SpaceView:
@@ -399,8 +434,7 @@ class SpaceView:
 
     def sample(self, n: int) -> list[Configuration]:
         """``n`` distinct random configurations; all of them, shuffled, when n >= size."""
-        tuples = self._space.tuples
-        return [tuples[i] for i in self._sample_rows(n)]
+        return self._space.tuples_of(self._sample_rows(n))
 
     def pool(self, n: int) -> npt.NDArray[np.int64]:
         """(m, d) indices: every valid configuration if there are at most n, else n random ones."""
@@ -419,15 +453,8 @@ class SpaceView:
         """
         space = self._space
         row = space.row(config)
-        if row < 0:
-            raise ValueError(
-                f"neighbors needs a valid configuration, but got {quoted(config)}: use repair() "
-                f"first"
-            )
-        if kind not in _KINDS:
-            raise ValueError(f"kind must be one of {_KINDS}, but got {kind!r}")
-        tuples = space.tuples
-        return [tuples[i] for i in space.neighbor_rows(row, kind).tolist()]
+        require_neighbors(row, config, kind)
+        return space.tuples_of(space.neighbor_rows(row, kind).tolist())
 
     def contains(self, config: Sequence[int]) -> bool:
         """Whether the configuration is valid."""
