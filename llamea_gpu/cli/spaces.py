@@ -42,7 +42,7 @@ from llamea_gpu.spaces.formats import (
     holds_cloud,
     import_cloud,
     import_recording,
-    takes_t1,
+    t1_beside,
 )
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import SearchSpace
@@ -53,7 +53,6 @@ app.command("describe-helion")(record.describe_helion)
 app.command("model")(model_command.model)
 
 
-T1_NAME = "T1.json"
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output.")]
 Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
 _BEST = 5
@@ -178,10 +177,8 @@ def import_(
 
 
 def _import_recording(file: Path, output: Path, t1: Path | None, name: str | None) -> None:
-    beside = file.parent / T1_NAME
-    if t1 is None and beside.is_file() and takes_t1(file):
-        typer.echo(f"parameters and constraints from {beside}", err=True)
-        t1 = beside
+    if t1 is None and (t1 := t1_beside(file)) is not None:
+        typer.echo(f"parameters and constraints from {t1}", err=True)
     recording, warnings = import_recording(file, t1=t1, name=name)
     _warn(warnings)
     export_recording(recording, output, Format.NATIVE.value)

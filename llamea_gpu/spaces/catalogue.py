@@ -27,9 +27,8 @@ CLOUD_SUFFIX = ".cloud.parquet"
 CARD_SUFFIX = ".model.json"  # of a cloud's model, see llamea_gpu.models.card
 YARDSTICK_SUFFIX = ".yardstick.json"  # see llamea_gpu.runner.yardsticks
 _SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
-_T1_NAME = "T1.json"
 _NOT_RECORDINGS = (
-    *(_T1_NAME, ".meta.jsonl", ".chat.jsonl"),
+    *("T1.json", ".meta.jsonl", ".chat.jsonl"),
     *(CLOUD_SUFFIX, CARD_SUFFIX, YARDSTICK_SUFFIX),
 )
 _CLOUDS = "clouds/"  # what the names of clouds that ship begin with
@@ -122,11 +121,9 @@ def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[
 
 def load_file(path: Path) -> Recording:
     """Load one file; see :func:`load_space`."""
-    from llamea_gpu.spaces.formats import import_recording, takes_t1
+    from llamea_gpu.spaces.formats import import_recording, t1_beside
 
-    beside = path.parent / _T1_NAME
-    t1 = beside if beside.is_file() and takes_t1(path) else None
-    recording, notes = import_recording(path, t1=t1)
+    recording, notes = import_recording(path, t1=t1_beside(path))
     for note in notes:
         warnings.warn(f"{path}: {note}", stacklevel=3)
     return recording

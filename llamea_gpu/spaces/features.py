@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.recording import Recording
-from llamea_gpu.spaces.space import Value
+from llamea_gpu.spaces.space import SearchSpace
 
 FloatArray = NDArray[np.float64]
 
@@ -120,7 +120,6 @@ def compute_whole_features(cloud: Cloud) -> WholeFeatures:
     ok, info = cloud.ok, cloud.info
     if not ok.any():
         raise SpaceError(f"{info.name}: features need at least one working configuration")
-    log_time = np.log(cloud.times_ms[ok])
     return WholeFeatures(
         name=info.name,
         kernel=info.kernel,
@@ -134,14 +133,7 @@ def compute_whole_features(cloud: Cloud) -> WholeFeatures:
         median_ms=float(np.median(cloud.times_ms[ok])),
         default_ms=cloud.default_ms,
         starts=len(cloud.starts),
-        parameters=tuple(
-            ParameterFeatures(
-                name, len(values), ordinal, _values_text(values), _explained(log_time, column)
-            )
-            for name, values, ordinal, column in zip(
-                cloud.names, cloud.values, cloud.ordinal, cloud.configurations[ok].T, strict=True
-            )
-        ),
+        parameters=_parameters(cloud, cloud.configurations[ok], cloud.times_ms[ok]),
         compile_s=_time_profile(cloud.compile_s),
         benchmark_s=_time_profile(cloud.benchmark_s[ok]),
     )
@@ -159,7 +151,6 @@ def compute_features(recording: Recording) -> SpaceFeatures:
     times = recording.time_ms[ok]
     optimum = float(times.min())
     around = _neighbourhood(recording)
-    effects = _main_effects(recording)
     return SpaceFeatures(
         name=info.name,
         kernel=info.kernel,
@@ -175,12 +166,7 @@ def compute_features(recording: Recording) -> SpaceFeatures:
             percent: float(np.sum(times <= optimum * (1 + percent / 100)) / space.size)
             for percent in NEAR_PERCENT
         },
-        parameters=tuple(
-            ParameterFeatures(name, len(values), ordinal, _values_text(values), effect)
-            for name, values, ordinal, effect in zip(
-                space.names, space.values, space.ordinal, effects, strict=True
-            )
-        ),
+        parameters=_parameters(space, space.configurations[ok].astype(np.int64), times),
         interactions=_interactions(recording),
         hamming_degree=around.degree,
         neighbour_autocorrelation=around.autocorrelation,
@@ -192,8 +178,22 @@ def compute_features(recording: Recording) -> SpaceFeatures:
     )
 
 
-def _values_text(values: tuple[Value, ...]) -> str:
-    return ", ".join("''" if value == "" else str(value) for value in values)
+def _parameters(
+    space: SearchSpace | Cloud, configurations: NDArray[np.int64], times_ms: FloatArray
+) -> tuple[ParameterFeatures, ...]:
+    """Of (n, d) configurations that work."""
+    log_time = np.log(times_ms)
+    columns = zip(space.names, space.values, space.ordinal, configurations.T, strict=True)
+    return tuple(
+        ParameterFeatures(
+            name,
+            len(values),
+            ordinal,
+            ", ".join("''" if value == "" else str(value) for value in values),
+            _explained(log_time, column),
+        )
+        for name, values, ordinal, column in columns
+    )
 
 
 def _time_profile(values: FloatArray) -> tuple[float, float, float]:
@@ -248,12 +248,6 @@ def _correlation(first: FloatArray, second: FloatArray) -> float:
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
     return float(np.corrcoef(first, second)[0, 1])
-
-
-def _main_effects(recording: Recording) -> list[float]:
-    configurations = recording.space.configurations[recording.ok].astype(np.int64)
-    log_time = np.log(recording.time_ms[recording.ok])
-    return [_explained(log_time, column) for column in configurations.T]
 
 
 def _interactions(recording: Recording) -> tuple[tuple[str, str, float], ...]:

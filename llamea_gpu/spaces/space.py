@@ -134,7 +134,7 @@ class SearchSpace:
             return self._searched(configuration)
         lookup = self._lookup or self._build_lookup()
         try:
-            return lookup.get(configuration, -1)
+            return lookup.get(cast("Configuration", configuration), -1)
         except TypeError:  # unhashable: a list or an array instead of a tuple
             pass
         try:

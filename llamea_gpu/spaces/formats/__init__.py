@@ -19,6 +19,7 @@ from llamea_gpu.spaces.formats._base import Reader
 from llamea_gpu.spaces.formats._files import open_file, read_head, read_text
 from llamea_gpu.spaces.recording import Recording
 
+T1_NAME = "T1.json"
 ExportFormat = Literal["native", "t4", "kernel-tuner"]
 
 
@@ -61,24 +62,22 @@ def export_recording(recording: Recording, path: Path, fmt: ExportFormat) -> Non
         SpaceError: an unknown format, or a recording that the format cannot express.
     """
     path = Path(path)
+    write: Callable[[Recording, Path], None]
     if fmt == "native":
-        from llamea_gpu.spaces.formats.native import write_native
+        from llamea_gpu.spaces.formats.native import write_native as write
+    elif fmt == "t4":
+        from llamea_gpu.spaces.formats.t4 import write_t4 as write
+    elif fmt == "kernel-tuner":
+        from llamea_gpu.spaces.formats.kernel_tuner_cache import write_kernel_tuner_cache as write
+    else:
+        raise SpaceError(f"the format must be one of {get_args(ExportFormat)}, but got {fmt!r}")
 
-        write_atomically(path, lambda temporary: write_native(recording, temporary))
-        return
-    if fmt == "t4":
-        from llamea_gpu.spaces.formats.t4 import write_t4
+    def written(temporary: Path) -> None:
+        write(recording, temporary)
+        if path.suffix == ".gz" and fmt != "native":  # equal recordings, equal bytes
+            temporary.write_bytes(gzip.compress(temporary.read_bytes(), mtime=0))
 
-        write_atomically(path, _packed_for(path, lambda to: write_t4(recording, to)))
-        return
-    if fmt == "kernel-tuner":
-        from llamea_gpu.spaces.formats.kernel_tuner_cache import write_kernel_tuner_cache
-
-        write_atomically(
-            path, _packed_for(path, lambda to: write_kernel_tuner_cache(recording, to))
-        )
-        return
-    raise SpaceError(f"the format must be one of {get_args(ExportFormat)}, but got {fmt!r}")
+    write_atomically(path, written)
 
 
 def import_cloud(path: Path, *, name: str | None = None) -> tuple[Cloud, tuple[str, ...]]:
@@ -136,28 +135,16 @@ def holds_cloud(path: Path) -> bool:
     return recognises(read_head(path))
 
 
-def _packed_for(path: Path, write: Callable[[Path], None]) -> Callable[[Path], None]:
-    """``write``, with gzip behind it where the final name says so; equal input, equal bytes."""
-    if path.suffix != ".gz":
-        return write
-
-    def packed(temporary: Path) -> None:
-        write(temporary)
-        temporary.write_bytes(gzip.compress(temporary.read_bytes(), mtime=0))
-
-    return packed
-
-
-def takes_t1(path: Path) -> bool:
-    """Whether the file is of a format that a T1 file completes.
+def t1_beside(path: Path) -> Path | None:
+    """The T1 file that lies beside a file of a format which it completes.
 
     Raises:
         UnknownSpaceError: there is no such file.
         SpaceFormatError: it is of no known format.
     """
-    if _is_parquet(path):
-        return False
-    return _reader(path).takes_t1
+    beside = path.parent / T1_NAME
+    completes = beside.is_file() and not _is_parquet(path) and _reader(path).TAKES_T1
+    return beside if completes else None
 
 
 def _is_parquet(path: Path) -> bool:
@@ -166,13 +153,11 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _reader(path: Path) -> Reader:
+    from llamea_gpu.spaces.formats import helion_trace, kernel_tuner_cache, t4
     from llamea_gpu.spaces.formats.cloud_lines import recognises as recognises_cloud
-    from llamea_gpu.spaces.formats.helion_trace import HelionTraceReader
-    from llamea_gpu.spaces.formats.kernel_tuner_cache import KernelTunerCacheReader
-    from llamea_gpu.spaces.formats.t4 import T4Reader
 
     # The most particular first: "results" alone is enough for T4.
-    readers = (HelionTraceReader(), KernelTunerCacheReader(), T4Reader())
+    readers: tuple[Reader, ...] = (helion_trace, kernel_tuner_cache, t4)
     head = read_head(path)
     if recognises_cloud(head):
         raise SpaceFormatError(

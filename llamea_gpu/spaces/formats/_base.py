@@ -26,9 +26,9 @@ _T = TypeVar("_T")
 
 
 class Reader(Protocol):
-    """How one text format is recognised and read."""
+    """A module that recognises and reads one text format."""
 
-    takes_t1: bool
+    TAKES_T1: bool
 
     def recognises(self, head: str) -> bool:
         """Whether a text that begins with ``head`` (64 kB at most) is of this format."""

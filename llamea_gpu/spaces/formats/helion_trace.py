@@ -52,6 +52,7 @@ _STATUS = {
     "source_rejected": "incorrect",
 }
 _IGNORED = "filtered"
+TAKES_T1 = False
 _SCHEMA_VERSION = 1
 
 
@@ -69,40 +70,36 @@ class _Trial:
     timings: int = 0
 
 
-class HelionTraceReader:
-    """Reads a Helion trace."""
+def recognises(head: str) -> bool:
+    """The first line is an event of a run."""
+    try:
+        first = json.loads(head.partition("\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and "event" in first and "run_id" in first
 
-    takes_t1 = False
 
-    def recognises(self, head: str) -> bool:
-        """The first line is an event of a run."""
-        try:
-            first = json.loads(head.partition("\n")[0])
-        except (ValueError, RecursionError):
-            return False
-        return isinstance(first, dict) and "event" in first and "run_id" in first
-
-    def read(
-        self, path: Path, text: str, t1: Path | None, name: str | None
-    ) -> tuple[Recording, tuple[str, ...]]:
-        """The recording; warnings about a cut last line and about merged runs."""
-        if t1 is not None:
-            raise SpaceFormatError(
-                path, "the whole file", "a trace takes no T1 file", "Leave the T1 file out."
-            )
-        events, notes = _events(path, text)
-        trials: dict[str, _Trial] = {}
-        for event in events:
-            _digest(trials, event)
-        measured = [trial for trial in trials.values() if trial.status]
-        if not measured:
-            raise SpaceFormatError(
-                path, "the whole file", "no trial ended", "Let the search run for longer."
-            )
-        runs = {str(event.get("run_id")) for event in events}
-        if len(runs) > 1:
-            notes.append(f"{len(runs)} runs are merged: they must have tuned the same kernel")
-        return _recording(path, name, measured), tuple(notes)
+def read(
+    path: Path, text: str, t1: Path | None, name: str | None
+) -> tuple[Recording, tuple[str, ...]]:
+    """The recording; warnings about a cut last line and about merged runs."""
+    if t1 is not None:
+        raise SpaceFormatError(
+            path, "the whole file", "a trace takes no T1 file", "Leave the T1 file out."
+        )
+    events, notes = _events(path, text)
+    trials: dict[str, _Trial] = {}
+    for event in events:
+        _digest(trials, event)
+    measured = [trial for trial in trials.values() if trial.status]
+    if not measured:
+        raise SpaceFormatError(
+            path, "the whole file", "no trial ended", "Let the search run for longer."
+        )
+    runs = {str(event.get("run_id")) for event in events}
+    if len(runs) > 1:
+        notes.append(f"{len(runs)} runs are merged: they must have tuned the same kernel")
+    return _recording(path, name, measured), tuple(notes)
 
 
 def _events(path: Path, text: str) -> tuple[list[Fields], list[str]]:

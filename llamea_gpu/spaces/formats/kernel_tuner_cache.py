@@ -33,6 +33,7 @@ from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
+TAKES_T1 = True
 _OURS = "llamea_gpu"
 # Milliseconds cannot express every double of seconds; where not, these keep the exact one.
 _EXACT_KEYS = {"compile_s": "llamea_gpu_compile_s", "benchmark_s": "llamea_gpu_benchmark_s"}
@@ -62,40 +63,36 @@ KERNEL_TUNER_ERROR_MS = 1e20
 STATUS_KEY = "llamea_gpu_status"
 
 
-class KernelTunerCacheReader:
-    """Reads a Kernel Tuner cache."""
+def recognises(head: str) -> bool:
+    """The header comes first in every version."""
+    return '"tune_params_keys"' in head or ('"kernel_name"' in head and '"cache"' in head)
 
-    takes_t1 = True
 
-    def recognises(self, head: str) -> bool:
-        """The header comes first in every version."""
-        return '"tune_params_keys"' in head or ('"kernel_name"' in head and '"cache"' in head)
-
-    def read(
-        self, path: Path, text: str, t1: Path | None, name: str | None
-    ) -> tuple[Recording, tuple[str, ...]]:
-        """The recording; warnings about salvaged, left out or missing configurations."""
-        description = None if t1 is None else read_t1(t1)
-        document, notes = _parse(path, text)
-        header = Fields(path, "the header", document)
-        names = _names(header)
-        rows = RowCollector(path, names if description is None else description.names)
-        invalid = 0
-        for key, entry in header.mapping("cache").items():
-            invalid += not _add_row(rows, Fields(path, f"cache[{quoted(key)}]", entry), names)
-        if invalid:
-            notes.append(f"{invalid} configurations that break constraints were left out")
-        if description is not None:
-            exhaustive, warnings = check_coverage(rows, description)
-            info = _info(header, name, description, exhaustive)
-            return rows.build(description.values, info), (*notes, *warnings)
-        values = _values(header, names) if "tune_params" in header else rows.derived_values()
-        if _OURS in header:
-            ours = Fields(path, f"the header's {_OURS!r}", header.get(_OURS))
-            return rows.build(values, info_from_json(ours, name)), tuple(notes)
-        # Without constraints only the whole product is known to be everything.
-        whole = "tune_params" in header and len(rows) == math.prod(len(v) for v in values)
-        return rows.build(values, _info(header, name, None, whole)), tuple(notes)
+def read(
+    path: Path, text: str, t1: Path | None, name: str | None
+) -> tuple[Recording, tuple[str, ...]]:
+    """The recording; warnings about salvaged, left out or missing configurations."""
+    description = None if t1 is None else read_t1(t1)
+    document, notes = _parse(path, text)
+    header = Fields(path, "the header", document)
+    names = _names(header)
+    rows = RowCollector(path, names if description is None else description.names)
+    invalid = 0
+    for key, entry in header.mapping("cache").items():
+        invalid += not _add_row(rows, Fields(path, f"cache[{quoted(key)}]", entry), names)
+    if invalid:
+        notes.append(f"{invalid} configurations that break constraints were left out")
+    if description is not None:
+        exhaustive, warnings = check_coverage(rows, description)
+        info = _info(header, name, description, exhaustive)
+        return rows.build(description.values, info), (*notes, *warnings)
+    values = _values(header, names) if "tune_params" in header else rows.derived_values()
+    if _OURS in header:
+        ours = Fields(path, f"the header's {_OURS!r}", header.get(_OURS))
+        return rows.build(values, info_from_json(ours, name)), tuple(notes)
+    # Without constraints only the whole product is known to be everything.
+    whole = "tune_params" in header and len(rows) == math.prod(len(v) for v in values)
+    return rows.build(values, _info(header, name, None, whole)), tuple(notes)
 
 
 def write_kernel_tuner_cache(recording: Recording, path: Path) -> None:

@@ -44,6 +44,7 @@ from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import Value
 
+TAKES_T1 = True
 SCHEMA_VERSION = "1.0.0"
 # The methodology writes "miliseconds" itself, and takes a missing unit for seconds.
 _UNIT_S = {
@@ -72,40 +73,36 @@ _WITHOUT_T1 = (
 )
 
 
-class T4Reader:
-    """Reads a T4 file."""
+def recognises(head: str) -> bool:
+    """T4 names its results or, in an export, its schema first."""
+    return '"results"' in head or '"schema_version"' in head
 
-    takes_t1 = True
 
-    def recognises(self, head: str) -> bool:
-        """T4 names its results or, in an export, its schema first."""
-        return '"results"' in head or '"schema_version"' in head
-
-    def read(
-        self, path: Path, text: str, t1: Path | None, name: str | None
-    ) -> tuple[Recording, tuple[str, ...]]:
-        """The recording; warnings about configurations left out or not measured."""
-        description = None if t1 is None else read_t1(t1)
-        top = Fields(path, "the top level", parse_json(path, text))
-        results = top.sequence("results")
-        metadata = Fields(path, "metadata", top.get("metadata") or {})
-        ours = Fields(path, f"metadata.{_OURS}", metadata.get(_OURS) or {})
-        rows = RowCollector(path, _names(path, results, description))
-        unit = _unit(metadata)
-        invalid = sum(
-            not _add_row(rows, Fields(path, f"results[{i}]", result), unit)
-            for i, result in enumerate(results)
-        )
-        notes = [f"{invalid} configurations that break constraints were left out"] * bool(invalid)
-        if description is not None:
-            exhaustive, warnings = check_coverage(rows, description)
-            info = _info(path, name, description, exhaustive)
-            return rows.build(description.values, info), (*notes, *warnings)
-        if _OURS in metadata:
-            _, values = parameters_from_json(ours)
-            return rows.build(values, info_from_json(ours, name)), tuple(notes)
-        notes.append(_WITHOUT_T1)
-        return rows.build(rows.derived_values(), _info(path, name, None, False)), tuple(notes)
+def read(
+    path: Path, text: str, t1: Path | None, name: str | None
+) -> tuple[Recording, tuple[str, ...]]:
+    """The recording; warnings about configurations left out or not measured."""
+    description = None if t1 is None else read_t1(t1)
+    top = Fields(path, "the top level", parse_json(path, text))
+    results = top.sequence("results")
+    metadata = Fields(path, "metadata", top.get("metadata") or {})
+    ours = Fields(path, f"metadata.{_OURS}", metadata.get(_OURS) or {})
+    rows = RowCollector(path, _names(path, results, description))
+    unit = _unit(metadata)
+    invalid = sum(
+        not _add_row(rows, Fields(path, f"results[{i}]", result), unit)
+        for i, result in enumerate(results)
+    )
+    notes = [f"{invalid} configurations that break constraints were left out"] * bool(invalid)
+    if description is not None:
+        exhaustive, warnings = check_coverage(rows, description)
+        info = _info(path, name, description, exhaustive)
+        return rows.build(description.values, info), (*notes, *warnings)
+    if _OURS in metadata:
+        _, values = parameters_from_json(ours)
+        return rows.build(values, info_from_json(ours, name)), tuple(notes)
+    notes.append(_WITHOUT_T1)
+    return rows.build(rows.derived_values(), _info(path, name, None, False)), tuple(notes)
 
 
 def write_t4(recording: Recording, path: Path) -> None:
