@@ -45,7 +45,8 @@ from typing import Any
 from unittest import mock
 
 from llamea_gpu.runner.local import run_optimizer
-from llamea_gpu.sandbox import Job, Sandbox
+from llamea_gpu.sandbox.jobs import Job
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.scoring import aggregate, score_space
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve, resolve_program

@@ -33,7 +33,7 @@ from llamea_gpu.modelled import WholeTask
 from llamea_gpu.models.model import SpaceModel
 from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.runner import Runner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import list_clouds, load_cloud, search_path_from_environment
 from llamea_gpu.tasks import Trace, run_seed

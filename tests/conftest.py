@@ -77,7 +77,7 @@ def sandboxes() -> Iterator[None]:
 def own_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each runner has a sandbox of its own again, where fresh processes are the point."""
     from llamea_gpu.runner import pool
-    from llamea_gpu.sandbox import Sandbox
+    from llamea_gpu.sandbox.pool import Sandbox
 
     monkeypatch.setattr(pool, "Sandbox", Sandbox)
 

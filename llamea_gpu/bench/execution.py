@@ -38,7 +38,7 @@ from llamea_gpu.bench.tables import checked_trace, kept_error
 from llamea_gpu.errors import BenchError, SearcherDiedError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Trace
 

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from llamea_gpu.cli.options import AsJson, output_console
-from llamea_gpu.sandbox import LevelReport, SandboxReport, diagnose
+from llamea_gpu.sandbox.diagnosis import diagnose
+from llamea_gpu.sandbox.report import LevelReport, SandboxReport
 
 _MARKS = {
     "active": "[green]active[/]",

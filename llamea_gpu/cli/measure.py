@@ -28,7 +28,7 @@ from llamea_gpu.errors import SearcherError, UnknownSpaceError
 from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.yardsticks import with_yardsticks
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.tasks import Trace

@@ -29,7 +29,7 @@ from llamea_gpu.cluster.worker import Block, Isolation, Report, compute, run_blo
 from llamea_gpu.errors import ClusterError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Trace
 

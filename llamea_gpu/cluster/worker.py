@@ -19,7 +19,7 @@ from llamea_gpu.cluster.facts import Examined, Facts, installed, software
 from llamea_gpu.errors import SandboxUnavailableError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import Runner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
 

@@ -16,7 +16,7 @@ from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import Program
 from llamea_gpu.runner import BaseRunner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.tasks import Trace, run_seed
 

@@ -21,7 +21,7 @@ from llamea_gpu.live.result import (
     params_code,
 )
 from llamea_gpu.runner import Runner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import Task, Trace, build_tasks

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from llamea_gpu.modelled import AnyTask
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Trace
 

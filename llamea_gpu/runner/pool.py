@@ -30,7 +30,8 @@ from llamea_gpu.errors import SearcherDiedError
 from llamea_gpu.modelled import AnyTask, WholeTask
 from llamea_gpu.runner._base import BaseRunner
 from llamea_gpu.runner.local import run_optimizer
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Job, Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import Searcher
 from llamea_gpu.tasks import Trace, run_seed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ import numpy.typing as npt
 from llamea_gpu.errors import BudgetExhausted, Stalled
 from llamea_gpu.sandbox import protocol
 from llamea_gpu.sandbox.hardening import CHANNEL_FD
+
+if TYPE_CHECKING:
+    from llamea_gpu.sandbox.remote_space import RemoteSpace
+    from llamea_gpu.spaces.space import SearchSpace
 
 _MAX_REPLY_BYTES = max(
     protocol.SPENT.size + 8 * protocol.PART_ROWS,
@@ -50,23 +54,6 @@ def rest(first: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
-class RowedSpace(Protocol):
-    """The space as far as ``evaluate`` needs it: configurations and the rows that name them."""
-
-    @property
-    def dimension(self) -> int:
-        """How many parameters there are."""
-
-    def row(self, configuration: object, /) -> int:
-        """-1 where it is not valid."""
-
-    def rows(self, configurations: npt.ArrayLike, /) -> npt.NDArray[np.int32]:
-        """The same of several."""
-
-    def configuration(self, row: int, /) -> tuple[int, ...]:
-        """The configuration of a row."""
-
-
 class Evaluate:
     """``evaluate`` of the contract: configurations in, costs in ms out, in the same order.
 
@@ -77,7 +64,9 @@ class Evaluate:
 
     __slots__ = ("_empty_calls", "_max_pending", "_parallel", "_pending", "_space", "_spent")
 
-    def __init__(self, space: RowedSpace, parallel: int, max_pending: int, spent: float) -> None:
+    def __init__(
+        self, space: SearchSpace | RemoteSpace, parallel: int, max_pending: int, spent: float
+    ) -> None:
         self._space = space
         self._parallel = parallel
         self._max_pending = max_pending

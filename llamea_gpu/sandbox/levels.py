@@ -95,39 +95,32 @@ class Ingredients:
 
     def layers(self, level: Level) -> tuple[Layer, ...]:
         """Found and missing, before trying them."""
-        return (self._namespaces(), self._landlock(), self._seccomp()) if level.number else ()
-
-    def _namespaces(self) -> Layer:
-        if self.bubblewrap:
-            return Layer(NAMESPACES, "off", self.bubblewrap)
-        return Layer(
-            NAMESPACES,
-            "missing",
-            "there is no bwrap program on the search path",
-            "install bubblewrap (apt install bubblewrap, dnf install bubblewrap)",
-        )
-
-    def _landlock(self) -> Layer:
-        if self.landlock_version:
-            covers = ", ".join(hardening.landlock_coverage(self.landlock_version))
-            return Layer(LANDLOCK, "off", f"ABI {self.landlock_version}: denies all {covers}")
-        return Layer(
-            LANDLOCK,
-            "missing",
-            "this kernel has no Landlock, or it is not enabled",
-            "use Linux 5.13 or newer with 'landlock' in the lsm= boot parameter (a container "
-            "also needs a seccomp profile that lets it through)",
-        )
-
-    def _seccomp(self) -> Layer:
-        if self.seccomp_program:
-            size = len(self.seccomp_program) // 8
-            return Layer(SECCOMP, "off", f"an allow list of system calls, {size} instructions")
-        return Layer(
-            SECCOMP,
-            "missing",
-            self.seccomp_problem,
-            "pip install pyseccomp and install libseccomp (apt install libseccomp2)",
+        if not level.number:
+            return ()
+        covers = ", ".join(hardening.landlock_coverage(self.landlock_version))
+        size = len(self.seccomp_program) // 8
+        return (
+            _layer(
+                NAMESPACES,
+                self.bubblewrap or "",
+                "there is no bwrap program on the search path",
+                "install bubblewrap (apt install bubblewrap, dnf install bubblewrap)",
+            ),
+            _layer(
+                LANDLOCK,
+                f"ABI {self.landlock_version}: denies all {covers}"
+                if self.landlock_version
+                else "",
+                "this kernel has no Landlock, or it is not enabled",
+                "use Linux 5.13 or newer with 'landlock' in the lsm= boot parameter (a container "
+                "also needs a seccomp profile that lets it through)",
+            ),
+            _layer(
+                SECCOMP,
+                f"an allow list of system calls, {size} instructions" if size else "",
+                self.seccomp_problem,
+                "pip install pyseccomp and install libseccomp (apt install libseccomp2)",
+            ),
         )
 
     def start(self, level: Level, library: str) -> ZygoteProcess:
@@ -156,6 +149,10 @@ class Ingredients:
             return lambda fd: plain_command(self.installation, fd)
         program = self.bubblewrap or "bwrap"
         return lambda fd: bubblewrap_command(program, self.installation, fd)
+
+
+def _layer(name: str, found: str, lacking: str, remedy: str) -> Layer:
+    return Layer(name, "off", found) if found else Layer(name, "missing", lacking, remedy)
 
 
 def identity_layer(identity: str) -> Layer:

@@ -21,6 +21,7 @@ from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
 from llamea_gpu.sandbox.report import AttackVerdict, Layer, LevelReport, SandboxReport
 from llamea_gpu.sandbox.selftest import ATTACKS, run_self_test
 
+FIRST_LIBRARY = "numpy"  # what a sandbox is verified with when it opens
 _REFUSAL = (
     "an isolation level of at least {minimum} must be verified before generated code is run, but "
     "none was. {problems}. {remedies}Inside a machine that may be thrown away, "
@@ -52,35 +53,19 @@ def start_verified(
     return zygote, verdicts
 
 
-def try_level(
-    ingredients: Ingredients, level: Level, library: str = "numpy"
-) -> tuple[ZygoteProcess | None, LevelReport]:
-    """A verified zygote and its report, or None and the report of why not."""
+def try_level(ingredients: Ingredients, level: Level) -> tuple[ZygoteProcess | None, LevelReport]:
+    """A verified zygote with the first set of libraries and its report; None, and why not."""
     layers = ingredients.layers(level)
     try:
-        zygote, verdicts = start_verified(ingredients, level, library)
+        zygote, verdicts = start_verified(ingredients, level, FIRST_LIBRARY)
     except SandboxError as error:
-        problem = str(error)
-        return None, LevelReport(
-            number=level.number,
-            title=level.title,
-            verified=False,
-            problem=problem,
-            layers=_blame_namespaces(layers, level, problem),
-            verdicts=(),
-        )
+        blamed = _blame_namespaces(layers, level, str(error))
+        return None, LevelReport(level.number, level.title, False, str(error), blamed, ())
     used = tuple(
         replace(layer, state="active") if layer.name in level.needs else layer for layer in layers
     )
-    report = LevelReport(
-        number=level.number,
-        title=level.title,
-        verified=True,
-        problem="",
-        layers=(*process_layers(), identity_layer(zygote.identity), *used),
-        verdicts=verdicts,
-    )
-    return zygote, report
+    found = (*process_layers(), identity_layer(zygote.identity), *used)
+    return zygote, LevelReport(level.number, level.title, True, "", found, verdicts)
 
 
 def open_best(

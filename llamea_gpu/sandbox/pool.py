@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 from llamea_gpu.errors import SandboxError
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.launch import find_installation
 from llamea_gpu.sandbox.levels import Ingredients, Level
-from llamea_gpu.sandbox.opening import open_best, start_verified
+from llamea_gpu.sandbox.opening import FIRST_LIBRARY, open_best, start_verified
 from llamea_gpu.sandbox.preload import library_for
 from llamea_gpu.sandbox.process import ZygoteDied, ZygoteProcess
 from llamea_gpu.sandbox.report import SandboxReport
 from llamea_gpu.sandbox.serving import run_job
 from llamea_gpu.tasks import Trace
 
-_FIRST_LIBRARY = "numpy"  # what a sandbox is verified with when it opens
 _ATTEMPTS = 3  # at a run whose zygote dies
 _CLOSED = "a sandbox must be open to run a job, but it was closed"
 
@@ -64,7 +62,7 @@ class Sandbox:
         ingredients = Ingredients.find(find_installation())
         chosen, zygote, report = open_best(ingredients, min_level, level, unsafe)
         sandbox = cls(ingredients, chosen, report, workers)
-        sandbox._zygotes[_FIRST_LIBRARY] = zygote
+        sandbox._zygotes[FIRST_LIBRARY] = zygote
         return sandbox
 
     @property
@@ -101,12 +99,7 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, job: Job) -> Trace:
@@ -126,12 +119,9 @@ class Sandbox:
             if self._closed:
                 raise SandboxError(_CLOSED)
             if library not in self._zygotes:
-                self._zygotes[library] = self._start(library)
+                zygote, _ = start_verified(self._ingredients, self._level, library)
+                self._zygotes[library] = zygote
             return self._zygotes[library]
-
-    def _start(self, library: str) -> ZygoteProcess:
-        zygote, _ = start_verified(self._ingredients, self._level, library)
-        return zygote
 
     def _discard(self, library: str, zygote: ZygoteProcess) -> None:
         with self._lock:

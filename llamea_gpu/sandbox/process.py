@@ -18,7 +18,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 from llamea_gpu.errors import SandboxError
@@ -65,12 +64,7 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         os.close(self._pidfd)
         self.channel.close()

@@ -55,7 +55,8 @@ SPENT_AND_COUNT = struct.Struct("=dq")  # precedes what is done: rows, then cost
 JOB_SIZE = struct.Struct("=q")  # precedes the first part of the job
 COUNT = struct.Struct("=q")  # of SAMPLE and POOL; precedes rows and configurations
 KIND_AND_COUNT = struct.Struct("=iq")
-KIND_AND_TWO_WORDS = struct.Struct("=iii")  # NEIGHBORS
+TWO_WORDS = struct.Struct("=ii")  # of NEIGHBORS
+KIND_AND_TWO_WORDS = struct.Struct("=iii")
 
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")

@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +36,12 @@ _LAST_BREATH_S = 0.3
 _TIMEVAL = struct.pack("@ll", 0, int(_TICK_S * 1e6))
 _SINGLE_BYTES = protocol.KIND_AND_WORD.size
 _Rows = NDArray[np.int32]
+_T = TypeVar("_T")
 
 
 SPACE_KINDS = frozenset(
     (protocol.PLACE, protocol.SAMPLE, protocol.POOL, protocol.NEIGHBORS, protocol.REPAIR)
 )
-_COUNT = struct.Struct("=q")
-_TWO_WORDS = struct.Struct("=ii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class _Service:
         if len(packet) == _SINGLE_BYTES and self._started and not self._parts:
             kind, row = protocol.KIND_AND_WORD.unpack(packet)
             if kind == protocol.ASK and not self._pending:
-                costs = self._ask(np.array((row,), dtype=np.int32))
+                costs = self._granted(self._evaluator.ask, np.array((row,), dtype=np.int32))
                 self._reply(protocol.SPENT_AND_COST.pack(self._evaluator.spent, costs[0]))
                 return
         if not protocol.KIND.size <= len(packet) <= protocol.MAX_REQUEST_BYTES:
@@ -209,24 +209,17 @@ class _Service:
             rows = np.concatenate(self._parts)
         self._parts, self._batch_rows = [], 0
         if kind == protocol.SUBMIT:
-            self._submit(rows)
+            self._granted(self._evaluator.submit, rows)
             self._reply(protocol.SPENT.pack(self._evaluator.spent))
             return
-        costs = self._ask(rows)
+        costs = self._granted(self._evaluator.ask, rows)
         head = protocol.SPENT.pack(self._evaluator.spent)
         self._reply_in_parts(head, costs.tobytes(), 8 * protocol.PART_ROWS)
 
-    def _ask(self, rows: _Rows) -> NDArray[np.float64]:
+    def _granted(self, request: Callable[[_Rows], _T], rows: _Rows) -> _T:
         self._charge()
         try:
-            return self._evaluator.ask(rows)
-        except ValueError as error:
-            raise _Over("protocol", f"{error}") from error
-
-    def _submit(self, rows: _Rows) -> None:
-        self._charge()
-        try:
-            self._evaluator.submit(rows)
+            return request(rows)
         except ValueError as error:
             raise _Over("protocol", f"{error}") from error
 
@@ -314,14 +307,14 @@ class SpaceService:
         return list(self._packed.iter_unpack(body))
 
     def _count(self, body: bytes) -> int:
-        if len(body) != _COUNT.size:
+        if len(body) != protocol.COUNT.size:
             raise ValueError(f"a count in {len(body)} bytes")
-        return max(int(_COUNT.unpack(body)[0]), 0)
+        return max(int(protocol.COUNT.unpack(body)[0]), 0)
 
     def _neighbors(self, body: bytes) -> list[Configuration]:
-        if len(body) != _TWO_WORDS.size:
+        if len(body) != protocol.TWO_WORDS.size:
             raise ValueError(f"a row and a kind in {len(body)} bytes")
-        row, adjacent = _TWO_WORDS.unpack(body)
+        row, adjacent = protocol.TWO_WORDS.unpack(body)
         if not 0 <= row < len(self._places) or adjacent not in (0, 1):
             raise ValueError(f"neighbours of row {row}, kind {adjacent}")
         home = self._places.configuration(row)

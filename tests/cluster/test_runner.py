@@ -30,7 +30,7 @@ from llamea_gpu.cluster.runner import ClusterRunner
 from llamea_gpu.errors import ClusterError, SearcherDiedError
 from llamea_gpu.programs import read_program
 from llamea_gpu.runner import BaseRunner, Runner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import ProgramSearcher, Searcher, resolve
 from llamea_gpu.spaces.formats import export_recording

@@ -13,7 +13,8 @@ from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import AnswerError
 from llamea_gpu.programs import Program, admit
 from llamea_gpu.prompting import PromptContext, render
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Job, Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.tasks import Task, Trace
 

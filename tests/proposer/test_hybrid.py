@@ -19,7 +19,7 @@ from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled, TaskError
 from llamea_gpu.programs import Program
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
-from llamea_gpu.sandbox import Job
+from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.searchers.hybrid import Hybrid
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve

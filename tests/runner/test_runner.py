@@ -15,7 +15,7 @@ from support.waiting import wait_until
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
-from llamea_gpu.sandbox import Limits
+from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.library import LibrarySearcher, parse_settings, require
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.tasks import Task, build_tasks

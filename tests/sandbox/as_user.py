@@ -25,7 +25,7 @@ from sandbox.attacks import ALL, FIRST
 from sandbox.candidates import honest_job, same
 
 from llamea_gpu.errors import SandboxUnavailableError
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import host_secret, judge, self_test_task
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llamea_gpu.programs import Program
-from llamea_gpu.sandbox import Job, Limits
+from llamea_gpu.sandbox.jobs import Job, Limits
 from llamea_gpu.tasks import Task, Trace
 
 HONEST = """

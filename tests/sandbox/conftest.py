@@ -9,7 +9,8 @@ from sandbox.attacks import SECRET_VARIABLE
 from sandbox.candidates import candidate
 
 from llamea_gpu.errors import SandboxUnavailableError
-from llamea_gpu.sandbox import Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import self_test_task
 from llamea_gpu.tasks import Task, Trace
 

@@ -10,7 +10,7 @@ import pytest
 from sandbox.attacks import ALL, FIRST, MEETING, SECRET_VARIABLE
 from sandbox.candidates import honest_job, same
 
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import SelfAttack, host_secret, judge, self_test_task
 from llamea_gpu.tasks import Task, Trace
 

@@ -14,7 +14,8 @@ import pytest
 from sandbox.candidates import candidate
 
 import llamea_gpu
-from llamea_gpu.sandbox import Sandbox, concealment
+from llamea_gpu.sandbox import concealment
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.tasks import Task
 
 # Backwards, so that what the host cuts out of texts is not what hides it here.

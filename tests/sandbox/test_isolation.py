@@ -13,7 +13,8 @@ from sandbox.attacks import SECRET_VARIABLE
 from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.programs import Program
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Job, Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.tasks import Task, Trace
 
 Run = Callable[..., Trace]

@@ -10,10 +10,11 @@ import pytest
 from sandbox.candidates import honest_job
 
 from llamea_gpu.errors import SandboxError, SandboxUnavailableError
-from llamea_gpu.sandbox import Sandbox, diagnose, hardening, levels, opening, seccomp
-from llamea_gpu.sandbox.diagnosis import layers_alone
+from llamea_gpu.sandbox import hardening, levels, opening, seccomp
+from llamea_gpu.sandbox.diagnosis import diagnose, layers_alone
 from llamea_gpu.sandbox.launch import find_installation
 from llamea_gpu.sandbox.levels import LEVELS, UNSAFE, Ingredients
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import ATTACKS, CODE_ATTACK, CONTROL, TALK_ATTACK
 from llamea_gpu.tasks import Task
 

@@ -20,8 +20,9 @@ from llamea_gpu.errors import AnswerError
 from llamea_gpu.programs import admit
 from llamea_gpu.programs.screening import ALLOWED_MODULES
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.sandbox import Sandbox, launch, preload
+from llamea_gpu.sandbox import launch, preload
 from llamea_gpu.sandbox.levels import LEVELS, Ingredients
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.tasks import Task, Trace
 
 Run = Callable[..., Trace]

@@ -12,7 +12,8 @@ from sandbox.candidates import candidate, honest_job, same
 from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import SandboxError
 from llamea_gpu.programs import Program
-from llamea_gpu.sandbox import Job, Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Job, Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.tasks import Evaluator, Task, Trace
 

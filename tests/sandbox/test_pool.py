@@ -16,7 +16,9 @@ import pytest
 from sandbox.candidates import candidate, honest_job, same
 
 from llamea_gpu.errors import SandboxError
-from llamea_gpu.sandbox import Limits, Sandbox, process
+from llamea_gpu.sandbox import process
+from llamea_gpu.sandbox.jobs import Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import self_test_task
 from llamea_gpu.tasks import Task, Trace
 
@@ -206,7 +208,7 @@ def _descendants(pid: int) -> set[int]:
 _HOST = """
 import sys, threading, time
 from sandbox.candidates import candidate
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.selftest import self_test_task
 sandbox = Sandbox.open(2, level=int(sys.argv[1]))
 for _ in range(2):

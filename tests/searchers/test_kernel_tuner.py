@@ -23,7 +23,7 @@ from support.kernel_tuner_runs import RESTRICTION, KernelTuner, budgeted, constr
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import run_optimizer
-from llamea_gpu.sandbox import Sandbox
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.searchers import kernel_tuner as installed
 from llamea_gpu.searchers.kernel_tuner import names
 from llamea_gpu.searchers.library import LibrarySearcher

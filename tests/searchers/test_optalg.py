@@ -12,7 +12,8 @@ from support.kernel_tuner_runs import RESTRICTION, KernelTuner, budgeted, constr
 
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
-from llamea_gpu.sandbox import Limits, Sandbox
+from llamea_gpu.sandbox.jobs import Limits
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.sandbox.preload import library_for
 from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.tasks import Task, Trace

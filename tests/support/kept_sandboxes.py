@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from llamea_gpu.runner import pool
-from llamea_gpu.sandbox import Job, Sandbox
+from llamea_gpu.sandbox.jobs import Job
+from llamea_gpu.sandbox.pool import Sandbox
 from llamea_gpu.tasks import Trace
 
 
