@@ -92,7 +92,7 @@ def _about(scheme: str) -> str:
 
 def _options(spec: Spec) -> Mapping[str, Any]:
     module = importlib.import_module(SCHEMES[spec.scheme])
-    found: Mapping[str, Any] = module.options(spec.target)
+    found: Mapping[str, Any] = module.options(spec.target) if hasattr(module, "options") else {}
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from llamea_gpu.spaces.features import SpaceFeatures, WholeFeatures
@@ -21,16 +21,7 @@ Operator = Literal[
 ]
 Stage = Literal["smoke", "partial", "full"]
 
-OPERATORS: tuple[Operator, ...] = (
-    "new",
-    "refine",
-    "explore",
-    "crossover",
-    "simplify",
-    "diff-edit",
-    "repair",
-    "sequential",
-)
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The prompts of the LLM-config proposer: ``prompts/proposer/*.j2`` and what fills them.
 
-`render_first` describes a kernel, its GPU and its whole search space; `render_refine` is the same
-text followed by what has been measured. A request thus needs no earlier one, and servers can cache
+The first one describes a kernel, its GPU and its whole search space; the others are the same text
+followed by what has been measured. A request thus needs no earlier one, and servers can cache
 the beginning, which stays the same for a run.
 
 Deterministic, like every prompt; text from a kernel, a model or a compiler enters as values only.
@@ -150,25 +150,13 @@ class Progress:
     notes: tuple[str, ...] = ()
 
 
-def render_first(workload: Workload, space: SpaceDescription, wanted: int) -> tuple[str, str]:
-    """System and user message that ask for the first ``wanted`` configurations."""
-    return _render("first", workload, space, wanted, None)
-
-
-def render_refine(
-    workload: Workload, space: SpaceDescription, wanted: int, progress: Progress
+def render_proposer(
+    workload: Workload, space: SpaceDescription, wanted: int, progress: Progress | None = None
 ) -> tuple[str, str]:
-    """System and user message that ask for ``wanted`` more, after what ``progress`` reports."""
-    return _render("refine", workload, space, wanted, progress)
+    """System and user message that ask for ``wanted`` configurations.
 
-
-def _render(
-    template: str,
-    workload: Workload,
-    space: SpaceDescription,
-    wanted: int,
-    progress: Progress | None,
-) -> tuple[str, str]:
+    For the first ones; with ``progress`` for more, after what it reports.
+    """
     variables = {
         "workload": workload,
         "space": space,
@@ -178,5 +166,6 @@ def _render(
         "source_cut": len(workload.source) > _MAX_SOURCE_CHARS,
     }
     system = environment().get_template("proposer/system.j2").render(variables)
+    template = "first" if progress is None else "refine"
     user = environment().get_template(f"proposer/{template}.j2").render(variables)
     return system.strip() + "\n", user.strip() + "\n"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,16 +42,6 @@ from llamea_gpu.programs.shipped import classical
 from llamea_gpu.searchers import registry
 from llamea_gpu.searchers.library import DescribedSpace, LibrarySearcher, Setting
 from llamea_gpu.searchers.spec import Spec
-
-
-def names() -> tuple[str, ...]:
-    """None: a hybrid is named by its parts."""
-    return ()
-
-
-def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
-    """What ``?key=value`` may set of ``name``, with the defaults."""
-    return {}
 
 
 @dataclass(frozen=True, slots=True)

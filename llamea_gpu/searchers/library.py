@@ -77,18 +77,22 @@ def parse_settings(
         key, _, text = item.partition("=")
         if key not in defaults:
             raise SearcherError(f"{spec}: there is no setting {key!r}: {suggestion(key, defaults)}")
-        settings[key] = _converted(spec, key, text, defaults[key])
+        default = defaults[key]
+        settings[key] = converted(spec, key, text, type(default), f" like its default {default}")
     return settings
 
 
-def _converted(spec: str, key: str, text: str, default: AnySetting) -> AnySetting:
-    kind = type(default)
+def converted(spec: str, key: str, text: str, kind: type[AnySetting], like: str = "") -> AnySetting:
+    """``text`` as a value of a plain type.
+
+    Raises:
+        SearcherError: it is none.
+    """
     try:
         return kind({"true": True, "false": False}[text.lower()] if kind is bool else text)
     except (KeyError, ValueError):
         raise SearcherError(
-            f"{spec}: {key} must be of type {type(default).__name__} like its default {default}, "
-            f"but got {text!r}"
+            f"{spec}: {key} must be of type {kind.__name__}{like}, but got {text!r}"
         ) from None
 
 

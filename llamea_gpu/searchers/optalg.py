@@ -17,7 +17,6 @@ What it does not do: import or run the file here.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from pathlib import Path
 
 from llamea_gpu.errors import AnswerError, SearcherError
@@ -27,7 +26,7 @@ from llamea_gpu.programs.normalise import program_digest
 from llamea_gpu.programs.reading import idea_of
 from llamea_gpu.programs.syntax import classes_of, method_of, parse
 from llamea_gpu.searchers.kernel_tuner import module_options
-from llamea_gpu.searchers.library import Setting, parse_settings, require
+from llamea_gpu.searchers.library import parse_settings, require
 from llamea_gpu.searchers.registry import ProgramSearcher, read_source
 from llamea_gpu.searchers.spec import Spec
 
@@ -76,16 +75,6 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
     )
     chosen = parse_settings(spec, query, program.settings)
     return ProgramSearcher(spec, program.with_settings(**chosen))
-
-
-def names() -> tuple[str, ...]:
-    """None: such optimizers are named by their files."""
-    return ()
-
-
-def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
-    """What ``?key=value`` may set of ``name``, with the defaults."""
-    return {}
 
 
 def _class(path: Path, tree: ast.Module, chosen: str) -> ast.ClassDef:

@@ -151,7 +151,7 @@ def known_searchers() -> dict[str, tuple[str, ...]]:
     known = {"classical": tuple(classical()), "generated": tuple(generated())}
     for scheme, module in SCHEMES.items():
         try:
-            names: tuple[str, ...] = importlib.import_module(module).names()
+            names: tuple[str, ...] = getattr(importlib.import_module(module), "names", tuple)()
         except SearcherError:
             names = ()
         known[scheme] = tuple(f"{scheme}:{name}" for name in names)

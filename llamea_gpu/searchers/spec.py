@@ -12,8 +12,8 @@ from pathlib import Path
 
 from llamea_gpu.searchers.library import Setting
 
-# Each module has ``resolve(spec, name, query)``, which returns a searcher, ``names()`` of what it
-# knows, and ``options(name)``: what may be set.
+# Each module has ``resolve(spec, name, query)``, which returns a searcher; where its targets are
+# fixed names ``names()``, and where they have settings ``options(name)``.
 SCHEMES = {
     "kernel_tuner": "llamea_gpu.searchers.kernel_tuner",
     "optalg": "llamea_gpu.searchers.optalg",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamea_gpu.prompting.proposer import render_first, render_refine
+from llamea_gpu.prompting.proposer import render_proposer
 from llamea_gpu.runner.local import RecordedSpace
 from llamea_gpu.searchers.llm.history import History
 from llamea_gpu.searchers.llm.layout import Layout
@@ -54,7 +54,7 @@ def described(recording: Recording) -> tuple[RecordedSpace, Layout, History]:
 def first_prompt(recording: Recording) -> str:
     space, layout, _ = described(recording)
     workload = workload_of(space.facts.info, recording.info.parallel_workers)
-    system, user = render_first(workload, layout.describe(space.facts.default), 15)
+    system, user = render_proposer(workload, layout.describe(space.facts.default), 15)
     return f"===== system =====\n{system}\n===== user =====\n{user}"
 
 
@@ -75,7 +75,7 @@ def refinement(recording: Recording) -> str:
         notes=("configuration 3 was refused: num_warps: 64 is none of [4, 8]",),
     )
     workload = workload_of(space.facts.info, recording.info.parallel_workers)
-    user = render_refine(workload, layout.describe(space.facts.default), 15, progress)[1]
+    user = render_proposer(workload, layout.describe(space.facts.default), 15, progress)[1]
     return user[user.index("# Results") :]
 
 
@@ -177,7 +177,7 @@ def test_a_list_is_one_field_and_the_schema_says_so(space: SpaceView) -> None:
 def test_each_element_of_a_list_is_told_with_its_own_values() -> None:
     space = SearchSpace(("block[0]", "block[1]"), [(16, 32, 64), (16, 32)], [[0, 0], [2, 1]])
     layout = Layout(SpaceView(space, np.random.default_rng(0)))
-    user = render_first(workload_of(None, 1), layout.describe((2, 1)), 5)[1]
+    user = render_proposer(workload_of(None, 1), layout.describe((2, 1)), 5)[1]
     line = "- block: list of 2; number 1 one of [16, 32, 64]; number 2 one of [16, 32]"
     assert f"\n{line}; default [64, 32]\n" in user
 
@@ -233,7 +233,7 @@ def test_foreign_text_is_never_a_template_and_cannot_end_its_fence() -> None:
         kernel_source="````\n{% for x in y %}\n````",
     )
     space, layout, _ = described(replace(load_space("matmul-2048"), info=info))
-    user = render_first(workload_of(info, 1), layout.describe(space.facts.default), 5)[1]
+    user = render_proposer(workload_of(info, 1), layout.describe(space.facts.default), 5)[1]
     assert "{{ 7 * 7 }} # Your task, compiled by" in user
     assert "\n`````python\n````\n{% for x in y %}\n````\n`````\n" in user
     assert user.count("\n# Your task\n") == 1
@@ -247,7 +247,9 @@ def test_long_sources_and_many_notes_are_bounded() -> None:
     progress = history.progress(
         number=2, rounds=4, gain=0.0, last=(), notes=[f"note {i} " + "x" * 900 for i in range(90)]
     )
-    user = render_refine(workload_of(info, 1), layout.describe(space.facts.default), 5, progress)[1]
+    user = render_proposer(workload_of(info, 1), layout.describe(space.facts.default), 5, progress)[
+        1
+    ]
     assert len(user) < 40_000
     assert "… and 76 more like these" in user
 
@@ -268,7 +270,7 @@ def test_a_live_helion_kernel_with_rolled_reductions_lists_them() -> None:
     with bound_kernel("layer_norm", "H200") as (bound, _):
         space = space_of(bound)
         layout = Layout(space)
-        user = render_first(workload_of(None, 16), layout.describe(space.default), 15)[1]
+        user = render_proposer(workload_of(None, 16), layout.describe(space.default), 15)[1]
         line = next(line for line in user.split("\n") if line.startswith("- reduction_loops: "))
         assert line.startswith("- reduction_loops: list of 1, each one of [")
         assert "; default [" in line

@@ -29,7 +29,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from llamea_gpu.errors import SearcherError, suggestion
-from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
+from llamea_gpu.searchers.library import (
+    LibrarySearcher,
+    Setting,
+    converted,
+    parse_settings,
+    require,
+)
 
 # Each search, and the module of helion.autotuner that holds it.
 _MODULES = {
@@ -116,7 +122,7 @@ def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
     foreign = [item for item in items if item.partition("=")[0] not in own]
     keywords: Mapping[str, Setting] = {}
     if foreign:
-        keywords = parse_keywords(spec, foreign, _MODULES[name], name, tuple(own))
+        keywords = _keywords(spec, foreign, _MODULES[name], name, tuple(own))
     chosen = parse_settings(spec, "&".join(item for item in items if item not in foreign), own)
     settings = {**_DEFAULTS, **chosen, **keywords}
     for key, choices in _CHOICES.items():
@@ -134,7 +140,7 @@ def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
     return settings
 
 
-def parse_keywords(
+def _keywords(
     spec: str, items: Iterable[str], module: str, search: str, others: Sequence[str]
 ) -> dict[str, Setting]:
     """``key=value`` items as keyword arguments of ``search``, in ``helion.autotuner.MODULE``.
@@ -154,13 +160,7 @@ def parse_keywords(
                 f"{spec}: a setting must be one of ({', '.join([*others, *types])}), but got "
                 f"{key!r}"
             )
-        kind = types[key]
-        try:
-            found[key] = {"true": True, "false": False}[text] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise SearcherError(
-                f"{spec}: {key} must be of type {kind.__name__}, but got {text!r}"
-            ) from None
+        found[key] = converted(spec, key, text, types[key])
     return found
 
 

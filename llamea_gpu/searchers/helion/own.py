@@ -61,41 +61,48 @@ class OwnSearch:
         del rng  # Helion draws from its settings' seed
         measured = measured_in(space)
         found = search_algorithms[self._settings["search"]]
-        search = found(self._kernel, self._tensors, **self._arguments(found, len(measured)))
+        settings = self._settings
+        wanted: dict[str, Any] = {"finishing_rounds": 0}
+        if settings.get("model"):
+            wanted |= {"model": settings["model"], "llm_model": settings["model"]}
+        wanted |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
+        arguments = arguments_of(found, self._kernel, settings["effort"], len(measured), **wanted)
+        search = found(self._kernel, self._tensors, **arguments)
         search._benchmark_provider_cls = functools.partial(
             AnsweringProvider, evaluate=evaluate, place=self._space.place
         )
         search.rebenchmark = lambda *_, **__: None
         search._finalize = lambda: search.best.config
         search.final_selection = None  # of Helion 1.5.1, which keeps a share of the seconds for it
-        if measured and hasattr(search, "set_best_available_seed_configs"):
-            search.set_best_available_seed_configs([*map(self._space.config, measured)])
+        begin_with(search, [*map(self._space.config, measured)])
         try:
             search.autotune(skip_cache=True)
         except exc.NoConfigFound:  # what was measured before may have worked
             return
 
-    def _arguments(self, found: Any, measured: int) -> dict[str, Any]:
-        """What the effort says, then what the spec says, as far as the class takes it."""
-        settings = self._settings
-        profile = get_effort_profile(settings["effort"])
-        arguments = dict(found.get_kwargs_from_profile(profile, self._kernel.settings))
-        arguments["finishing_rounds"] = 0
-        if settings.get("model"):
-            arguments |= {"model": settings["model"], "llm_model": settings["model"]}
-        arguments |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
-        if measured:
-            arguments |= beginning(measured)
-        taken = inspect.signature(found).parameters
-        return {name: value for name, value in arguments.items() if name in taken}
+
+def arguments_of(
+    search: Any, kernel: Any, effort: Any, measured: int, **more: Any
+) -> dict[str, Any]:
+    """What the effort says, then ``more``, as far as the class ``search`` takes it.
+
+    With so many ``measured`` it begins with these, as Helion's own second stages do.
+    """
+    profile = get_effort_profile(effort)
+    wanted = {**search.get_kwargs_from_profile(profile, kernel.settings), **more}
+    if measured:
+        wanted |= {
+            "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
+            "best_available_pad_random": measured < _LEAST_POPULATION,
+        }
+    taken = inspect.signature(search).parameters
+    return {name: value for name, value in wanted.items() if name in taken}
 
 
-def beginning(measured: int) -> dict[str, Any]:
-    """Arguments with which a search begins with what is known, as Helion's own second stages do."""
-    return {
-        "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
-        "best_available_pad_random": measured < _LEAST_POPULATION,
-    }
+def begin_with(search: Any, measured: list[Any]) -> None:
+    """Let ``search`` begin with these configurations of Helion's, if it can."""
+    if measured and hasattr(search, "set_best_available_seed_configs"):
+        search.set_best_available_seed_configs(measured)
 
 
 class AnsweringProvider(BenchmarkProvider):  # type: ignore[misc]

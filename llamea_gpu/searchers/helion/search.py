@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +23,6 @@ import torch
 from helion import exc
 from helion.autotuner import search_algorithms
 from helion.autotuner.base_search import BaseSearch
-from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
 
 from llamea_gpu.contract import Configuration, Evaluate, Space, facts_of, measured_in
@@ -34,7 +32,8 @@ from llamea_gpu.searchers.helion import route
 from llamea_gpu.searchers.helion.own import (
     AnsweringProvider,
     OwnSearch,
-    beginning,
+    arguments_of,
+    begin_with,
     timed_again,
 )
 from llamea_gpu.searchers.helion.route import environment, replaced
@@ -118,14 +117,13 @@ class RecordedSearch:
                 autotune_progress_bar=False,
             )
             tensors = route.arguments(space) if self._model else ()
-            arguments = self._arguments(kernel)
             measured = measured_in(space)
-            if measured:
-                known = beginning(len(measured))
-                arguments |= {key: value for key, value in known.items() if key in arguments}
+            # As where Helion compiles side by side: differential evolution measures a generation
+            # in one batch. Its external autotuner would turn that off, having nothing to compile.
+            given = {"immediate_update": False, **self._keywords}
+            arguments = arguments_of(self._class, kernel, self._effort, len(measured), **given)
             search = self._class(kernel, tensors, **arguments)
-            if measured and hasattr(search, "set_best_available_seed_configs"):
-                search.set_best_available_seed_configs([*map(tunables.config, measured)])
+            begin_with(search, [*map(tunables.config, measured)])
             search.autotune(skip_cache=True)
 
     def _on_kernel(
@@ -158,17 +156,6 @@ class RecordedSearch:
                 "(with categorical values that it holds), but this one does not: use start=random"
             )
         return default
-
-    def _arguments(self, kernel: Any) -> dict[str, Any]:
-        """What the effort profile says, then what the spec says, as far as the class takes it."""
-        profile = get_effort_profile(self._effort)
-        arguments: dict[str, Any] = self._class.get_kwargs_from_profile(profile, kernel.settings)
-        # As where Helion compiles side by side: differential evolution measures a generation in one
-        # batch. Its external autotuner would turn that off, having nothing to compile itself.
-        arguments["immediate_update"] = False
-        arguments.update(self._keywords)
-        taken = inspect.signature(self._class).parameters
-        return {name: value for name, value in arguments.items() if name in taken}
 
 
 def _never(*_: object) -> Any:

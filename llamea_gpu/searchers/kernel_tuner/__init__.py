@@ -23,7 +23,6 @@ from pathlib import Path
 from llamea_gpu.errors import SearcherError, suggestion
 from llamea_gpu.searchers.library import LibrarySearcher, Setting, parse_settings, require
 
-_FACTORY = "llamea_gpu.searchers.kernel_tuner.strategy:build"
 # What the strategies themselves are made of: another version of these gives other runs.
 _DECIDING = ("numpy", "scipy", "scikit-learn")
 
@@ -67,7 +66,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     settings = parse_settings(spec, query, strategy.options)
     return LibrarySearcher(
         name=spec,
-        factory=_FACTORY,
+        factory="llamea_gpu.searchers.kernel_tuner.strategy:AdaptedStrategy",
         settings={"strategy": name, "module": strategy.module, **settings},
         versions=versions,
     )

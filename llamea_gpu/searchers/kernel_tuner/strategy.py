@@ -29,41 +29,28 @@ from llamea_gpu.searchers.library import Setting
 _ENDLESS = 10**9
 
 
-def _all(size: int) -> int:
-    return size
-
-
-def _endless(_: int) -> int:
-    return _ENDLESS
-
-
 # Strategy -> option -> what it is for a space of that many configurations.
 _LIFTED: Mapping[str, Mapping[str, Callable[[int], int]]] = {
     "random_sample": {"fraction": lambda _: 1},
-    "greedy_ils": {"max_fevals": _all},
-    "greedy_mls": {"max_fevals": _all},
-    "ordered_greedy_mls": {"max_fevals": _all},
-    "mls": {"max_fevals": _all},
-    "bayes_opt": {"max_fevals": _all},
+    "greedy_ils": {"max_fevals": lambda size: size},
+    "greedy_mls": {"max_fevals": lambda size: size},
+    "ordered_greedy_mls": {"max_fevals": lambda size: size},
+    "mls": {"max_fevals": lambda size: size},
+    "bayes_opt": {"max_fevals": lambda size: size},
     # It gives up by itself after as many calls as there are configurations, two a generation.
     "genetic_algorithm": {"maxiter": lambda size: max(size // 2, 1)},
-    "pso": {"maxiter": _all},
+    "pso": {"maxiter": lambda size: size},
     # Not endless: fireflies that are all alike never ask again.
-    "firefly_algorithm": {"maxiter": _all},
-    "dual_annealing": {"max_fevals": _endless},
-    "hybrid_vndx": {"budget": _endless},
+    "firefly_algorithm": {"maxiter": lambda size: size},
+    "dual_annealing": {"max_fevals": lambda _: _ENDLESS},
+    "hybrid_vndx": {"budget": lambda _: _ENDLESS},
 }
 
 
-def build(strategy: str, module: str, **options: Setting) -> AdaptedStrategy:
-    """The strategy of that name, in that module of Kernel Tuner, with these options."""
-    return AdaptedStrategy(strategy, module, options)
-
-
 class AdaptedStrategy:
-    """Runs one strategy; an optimizer under the contract."""
+    """Runs one strategy, in that module of Kernel Tuner; an optimizer under the contract."""
 
-    def __init__(self, strategy: str, module: str, options: Mapping[str, Setting]) -> None:
+    def __init__(self, strategy: str, module: str, **options: Setting) -> None:
         self.strategy = strategy
         self.options = options
         self._module = importlib.import_module(module)

@@ -23,11 +23,6 @@ from llamea_gpu.searchers.spec import Spec
 _NO_FALLBACK = "none"
 
 
-def names() -> tuple[str, ...]:
-    """None: which models there are is the server's."""
-    return ()
-
-
 def options(name: str) -> Mapping[str, Setting]:  # noqa: ARG001 - one for all
     """What ``?key=value`` may set of ``name``, with the defaults."""
     return defaults()

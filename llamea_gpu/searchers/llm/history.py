@@ -7,7 +7,9 @@ value has done, and what only failures share. Only of what this run has measured
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
 from llamea_gpu.contract import Configuration
 from llamea_gpu.prompting.proposer import Progress, Result, ValueEffect
@@ -136,50 +138,23 @@ class History:
     def _suspects(self, working: Sequence[Configuration]) -> tuple[str, ...]:
         """Values, and pairs of them, that occur in several failures and in nothing that works."""
         fields = self.layout.fields
-        written = {
-            config: [whole(self.layout.written(config, field)) for field in fields]
-            for config in self.costs_ms
-        }
-        singles = _exclusive(
-            [{(i,): (v,) for i, v in enumerate(written[c])} for c in self.failures],
-            [{(i,): (v,) for i, v in enumerate(written[c])} for c in working],
-        )
-        pairs = _exclusive(
-            [_pairs(written[c]) for c in self.failures], [_pairs(written[c]) for c in working]
-        )
-        explained = set(singles)
-        named = [*singles, *(pair for pair in pairs if not _parts(pair) & explained)]
+        suspects: list[_Combination] = []
+        for size in (1, 2):
+            failed = Counter(self._combinations(self.failures, size))
+            works = set(self._combinations(working, size))
+            found = [c for c, n in failed.most_common() if n >= _LEAST_FAILURES and c not in works]
+            explained = {combo[0] for combo in suspects}
+            suspects += [combo for combo in found if explained.isdisjoint(combo)]
         return tuple(
-            " and ".join(f"{fields[i].name} = {value}" for i, value in zip(*combo, strict=True))
-            for combo in named[:_SUSPECTS_SHOWN]
+            " and ".join(f"{fields[i].name} = {value}" for i, value in combo)
+            for combo in suspects[:_SUSPECTS_SHOWN]
         )
 
-
-_Combination = tuple[tuple[int, ...], tuple[str, ...]]
-
-
-def _exclusive(
-    failed: Sequence[dict[tuple[int, ...], tuple[str, ...]]],
-    working: Sequence[dict[tuple[int, ...], tuple[str, ...]]],
-) -> list[_Combination]:
-    """What several of ``failed`` have and none of ``working``, most frequent first."""
-    counts: dict[_Combination, int] = {}
-    for each in failed:
-        for item in each.items():
-            counts[item] = counts.get(item, 0) + 1
-    works = {item for each in working for item in each.items()}
-    found = [c for c, n in counts.items() if n >= _LEAST_FAILURES and c not in works]
-    return sorted(found, key=lambda combo: -counts[combo])
+    def _combinations(self, configs: Iterable[Configuration], size: int) -> Iterator[_Combination]:
+        """Values of so many fields that occur together, each by the field's place."""
+        for config in configs:
+            written = [whole(self.layout.written(config, field)) for field in self.layout.fields]
+            yield from combinations(enumerate(written), size)
 
 
-def _pairs(values: Sequence[str]) -> dict[tuple[int, ...], tuple[str, ...]]:
-    return {
-        (i, j): (values[i], values[j])
-        for i in range(len(values))
-        for j in range(i + 1, len(values))
-    }
-
-
-def _parts(combo: _Combination) -> set[_Combination]:
-    places, values = combo
-    return {((place,), (value,)) for place, value in zip(places, values, strict=True)}
+_Combination = tuple[tuple[int, str], ...]

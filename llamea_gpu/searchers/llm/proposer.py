@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,7 @@ from llamea_gpu.contract import (
     measured_in,
 )
 from llamea_gpu.llm import ChatRequest, Ledger, Message, make_client, save_recording
-from llamea_gpu.prompting.proposer import (
-    SpaceDescription,
-    render_first,
-    render_refine,
-)
+from llamea_gpu.prompting.proposer import Progress, SpaceDescription, render_proposer
 from llamea_gpu.searchers.library import DescribedSpace
 from llamea_gpu.searchers.llm.conversation import Conversation, Reply
 from llamea_gpu.searchers.llm.history import History
@@ -49,20 +45,6 @@ from llamea_gpu.searchers.llm.settings import ProposerSettings, prices, record_f
 from llamea_gpu.searchers.llm.workload import workload_of
 
 _MOST_EMPTY_ROUNDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one round came to, for the record; ``tokens`` and ``usd`` are the run's so far."""
-
-    number: int
-    proposed: int
-    notes: tuple[str, ...]
-    problems: tuple[str, ...]
-    measured: int
-    best_ms: float | None
-    tokens: int
-    usd: str
 
 
 class LLMProposer:
@@ -123,7 +105,7 @@ class _Run:
         options = route_options(settings.route, self._record_name)
         record_folder()  # one that cannot be made is to be known before anything is spent
         self._conversation = Conversation(make_client(options), Ledger(prices(), settings.caps))
-        self.rounds: list[Round] = []
+        self.rounds: list[dict[str, Any]] = []
         self.trouble = ""
         self._asked_at_s = 0.0
         self.degraded = False
@@ -165,7 +147,7 @@ class _Run:
         if known:  # another search has begun: it paid for these
             self._measure(known)
             return self._ask_to_refine(1, 0.0, Proposals())
-        pending = self._ask(1, render_first(self._workload, self._description, self._wanted))
+        pending = self._ask(1, None)
         start = [] if self.history.default is None else [self.history.default]
         if self._settings.initial:
             start += self._space.sample(self._settings.initial)
@@ -185,11 +167,11 @@ class _Run:
             last=proposals.configs,
             notes=proposals.notes,
         )
-        prompt = render_refine(self._workload, self._description, self._wanted, progress)
-        return self._ask(number, prompt)
+        return self._ask(number, progress)
 
-    def _ask(self, number: int, prompt: tuple[str, str]) -> Future[list[Reply]]:
+    def _ask(self, number: int, progress: Progress | None) -> Future[list[Reply]]:
         settings = self._settings
+        prompt = render_proposer(self._workload, self._description, self._wanted, progress)
         if isinstance(self._evaluate, SimulatesTime):
             self._asked_at_s = self._evaluate.now_s
         messages = (Message("system", prompt[0]), Message("user", prompt[1]))
@@ -263,18 +245,19 @@ class _Run:
         return self._space.size is not None and len(self.history.costs_ms) >= self._space.size
 
     def _note(self, number: int, replies: Sequence[Reply], proposals: Proposals) -> None:
+        """For the record; tokens and dollars are the run's so far."""
         totals, best_ms = self._conversation.totals, self.history.best_ms
         self.rounds.append(
-            Round(
-                number=number,
-                proposed=len(proposals.configs),
-                notes=proposals.notes,
-                problems=tuple(reply.problem for reply in replies if reply.problem),
-                measured=len(self.history.costs_ms),
-                best_ms=best_ms if math.isfinite(best_ms) else None,
-                tokens=totals.tokens,
-                usd=str(totals.usd),
-            )
+            {
+                "number": number,
+                "proposed": len(proposals.configs),
+                "notes": proposals.notes,
+                "problems": [reply.problem for reply in replies if reply.problem],
+                "measured": len(self.history.costs_ms),
+                "best_ms": best_ms if math.isfinite(best_ms) else None,
+                "tokens": totals.tokens,
+                "usd": str(totals.usd),
+            }
         )
 
     def _record(self, folder: Path) -> None:
@@ -285,7 +268,7 @@ class _Run:
             "settings": asdict(self._settings),
             "trouble": self.trouble,
             "warnings": self._conversation.warnings,
-            "rounds": [asdict(each) for each in self.rounds],
+            "rounds": self.rounds,
         }
         text = json.dumps(document, ensure_ascii=False, indent=1)
         path = folder / f"{self._record_name}.rounds.json"

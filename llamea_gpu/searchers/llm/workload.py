@@ -141,13 +141,15 @@ def roofline(
     tensors = [argument for argument in arguments if argument.shape is not None]
     if facts is None or not facts.bandwidth_gb_s or not tensors:
         return None
-    if any(_format(tensor) is None for tensor in tensors):
+    formats = [_FORMATS.get(tensor.dtype.rpartition(".")[2], ("", 0)) for tensor in tensors]
+    if ("", 0) in formats:
         return None
-    sizes = [_bytes(tensor) for tensor in tensors]
+    name, width = formats[0]
+    sizes = [_elements(each) * size for each, (_, size) in zip(tensors, formats, strict=True)]
     words = re.split(r"[^a-z0-9]+", kernel.lower())
     found: tuple[float, float, str] | None = None
     if any(word.startswith(("matmul", "gemm")) for word in words):
-        found = _matmul(tensors, sizes)
+        found = _matmul(tensors, sizes, width)
     elif any(word.startswith(("attention", "attn")) for word in words):
         found = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
     if found is None:
@@ -155,7 +157,6 @@ def roofline(
         says = "every argument read once, if all of it is needed,"
     else:
         total, flops, says = found
-    name = _name(tensors[0])
     if name == "fp32" and "tf32" in facts.peak_tflops:
         name = "tf32"
     rate = facts.peak_tflops.get(name)
@@ -169,7 +170,9 @@ def roofline(
     )
 
 
-def _matmul(tensors: list[Argument], sizes: list[int]) -> tuple[float, float, str] | None:
+def _matmul(
+    tensors: list[Argument], sizes: list[int], width: int
+) -> tuple[float, float, str] | None:
     if len(tensors) < 2:
         return None
     left, right = tensors[0].shape or (), tensors[1].shape or ()
@@ -180,7 +183,7 @@ def _matmul(tensors: list[Argument], sizes: list[int]) -> tuple[float, float, st
     rows, depth, columns = left[-2], left[-1], right[-1]
     batch = math.prod(left[:-2])
     flops = 2.0 * batch * rows * columns * depth
-    product = batch * rows * columns * _width(tensors[0])
+    product = batch * rows * columns * width
     return sum(sizes) + product, flops, "operands read and product written once"
 
 
@@ -197,23 +200,9 @@ def _attention(
     return 4.0 * sizes[0], flops, "queries, keys and values read and the result written once"
 
 
-def _format(tensor: Argument) -> tuple[str, int] | None:
-    return _FORMATS.get(tensor.dtype.rpartition(".")[2])
-
-
-def _name(tensor: Argument) -> str:
-    found = _format(tensor)
-    return found[0] if found else ""
-
-
-def _width(tensor: Argument) -> int:
-    found = _format(tensor)
-    return found[1] if found else 0
-
-
-def _bytes(tensor: Argument) -> int:
-    """What the tensor occupies: an expanded dimension, of stride 0, is there once."""
+def _elements(tensor: Argument) -> int:
+    """What is there of the tensor: an expanded dimension, of stride 0, is there once."""
     shape = tensor.shape or ()
     strides = tensor.strides if tensor.strides and len(tensor.strides) == len(shape) else None
     there = [n for i, n in enumerate(shape) if strides is None or strides[i] or not n]
-    return math.prod(there) * _width(tensor)
+    return math.prod(there)
