@@ -6,15 +6,10 @@ It needs helion and what the optimizer imports, not llamea_gpu. Helion is not im
 
 from __future__ import annotations
 
-import ast
-
-from llamea_gpu.errors import SearcherError
 from llamea_gpu.export.standalone import Export, compose, literal, runtime_text
 from llamea_gpu.live.searcher import fingerprint
-from llamea_gpu.programs.normalise import module_names
 from llamea_gpu.searchers.registry import ProgramSearcher
 
-_OWN_NAMES = {"SEARCH", "autotuner"}
 _RUNTIME = ("frameworks/helion/space.py", "live/queued.py", "live/helion/runtime.py")
 _USAGE = """
 # With HELION_AUTOTUNER={class_name} in the environment, for every kernel:
@@ -46,12 +41,6 @@ def export_source(searcher: ProgramSearcher) -> str:
         SearcherError: the optimizer defines a name that the rest of the file defines too.
     """
     program = searcher.program
-    clashing = sorted(module_names(ast.parse(program.source)) & _OWN_NAMES)
-    if clashing:
-        raise SearcherError(
-            f"an exported optimizer must leave the names {', '.join(sorted(_OWN_NAMES))} to the "
-            f"file, but {searcher.short_name} defines {', '.join(clashing)}: rename it"
-        )
     settings = [f'"{key}": {literal(value)},' for key, value in program.hyperparameters]
     export = Export(
         target="helion",

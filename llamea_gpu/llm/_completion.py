@@ -30,18 +30,34 @@ def request_body(request: ChatRequest, *, limit_field: str) -> dict[str, Any]:
     ``limit_field`` is the field for ``max_tokens``: OpenAI's newer models accept only
     ``max_completion_tokens``, many other servers know only ``max_tokens``.
     """
+    body = _body(request, "messages", limit_field)
+    if request.response_schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": _schema(request)}
+    return body
+
+
+def responses_body(request: ChatRequest) -> dict[str, Any]:
+    """The JSON body of a request to ``/responses``."""
+    body = {**_body(request, "input", "max_output_tokens"), "store": False}
+    if request.response_schema is not None:
+        body["text"] = {"format": {"type": "json_schema", **_schema(request)}}
+    return body
+
+
+def _body(request: ChatRequest, messages_field: str, limit_field: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        messages_field: [{"role": m.role, "content": m.content} for m in request.messages],
     }
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:
         body[limit_field] = request.max_tokens
-    if request.response_schema is not None:
-        schema = {"name": "answer", "strict": True, "schema": dict(request.response_schema)}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
+
+
+def _schema(request: ChatRequest) -> dict[str, Any]:
+    return {"name": "answer", "strict": True, "schema": dict(request.response_schema or {})}
 
 
 def parse_completion(
@@ -89,29 +105,6 @@ def _text(content: object) -> str:
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
         return well_formed("".join(part for part in parts if isinstance(part, str)))
     raise NotACompletionError(f"the message's content must be text, but is {kind_of(content)}")
-
-
-def responses_body(request: ChatRequest) -> dict[str, Any]:
-    """The JSON body of a request to ``/responses``."""
-    body: dict[str, Any] = {
-        "model": request.model,
-        "input": [{"role": m.role, "content": m.content} for m in request.messages],
-        "store": False,
-    }
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        body["max_output_tokens"] = request.max_tokens
-    if request.response_schema is not None:
-        body["text"] = {
-            "format": {
-                "type": "json_schema",
-                "name": "answer",
-                "strict": True,
-                "schema": dict(request.response_schema),
-            }
-        }
-    return body
 
 
 def parse_response(

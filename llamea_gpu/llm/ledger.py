@@ -182,7 +182,7 @@ class Ledger:
         before_usd = self._totals.usd
         self._charge_lost(reservation, answer.lost_attempts)
         self._charge(reservation.model, answer.usage)
-        priced = find_price(self._prices, reservation.model) is not None
+        priced = reservation.usd is not None
         totals = self._totals
         self._totals = replace(
             totals,
@@ -234,17 +234,15 @@ class Ledger:
     def _reservation(
         self, request_id: str, model: str, prompt_tokens: int, max_tokens: int | None
     ) -> Reservation:
-        price = find_price(self._prices, model)
-        if self._caps.usd is not None and price is None:
+        usd = self.usd(model, Usage(prompt_tokens, max_tokens or 0))
+        if self._caps.usd is not None and usd is None:
             raise SettingsError(f"cap_usd is set: {unknown_price_message(model)}")
         if max_tokens is None and not (self._caps.usd is None and self._caps.tokens is None):
             raise SettingsError(
                 f"a cap on dollars or tokens needs max_tokens, but request {request_id} has none: "
                 f"set max_tokens, or remove the cap"
             )
-        completion_tokens = max_tokens or 0
-        usd = None if price is None else price.cost_usd(prompt_tokens, completion_tokens)
-        return Reservation(request_id, model, prompt_tokens, completion_tokens, usd)
+        return Reservation(request_id, model, prompt_tokens, max_tokens or 0, usd)
 
     def _accounts(
         self, reservation: Reservation
@@ -275,12 +273,10 @@ class Ledger:
         self._totals = replace(self._totals, lost_attempts=self._totals.lost_attempts + attempts)
 
     def _charge(self, model: str, usage: Usage) -> None:
-        price = find_price(self._prices, model)
         totals = self._totals
-        cost = price.cost_usd(usage.prompt_tokens, usage.completion_tokens) if price else Decimal(0)
         self._totals = replace(
             totals,
             prompt_tokens=totals.prompt_tokens + usage.prompt_tokens,
             completion_tokens=totals.completion_tokens + usage.completion_tokens,
-            usd=totals.usd + cost,
+            usd=totals.usd + (self.usd(model, usage) or 0),
         )

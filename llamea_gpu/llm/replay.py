@@ -15,7 +15,7 @@ import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,13 +139,13 @@ class ReplayClient:
             return f"request {request.request_id}: the recording {self._path} is empty. {_REMEDY}"
         asked = _as_text(request.messages)
         texts = [_as_text(exchange.request.messages) for exchange in self._exchanges]
-        index = nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
-        found = difference(texts[index], asked)
+        index = _nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
+        similarity = _similarity(_matcher(asked), texts[index])
         name = self._exchanges[index].request.request_id
         return (
             f"request {request.request_id}: its prompt is not in {self._path}. The nearest is "
-            f"that of {name}, {found.similarity:.1%} alike; the "
-            f"differences (- recorded, + asked):\n{found.diff}\n{_REMEDY}"
+            f"that of {name}, {similarity:.1%} alike; the "
+            f"differences (- recorded, + asked):\n{_difference(texts[index], asked)}\n{_REMEDY}"
         )
 
 
@@ -253,15 +253,7 @@ def _seconds(value: object) -> float:
     return float(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """``similarity`` from 0 to 1, and a short unified diff."""
-
-    similarity: float
-    diff: str
-
-
-def nearest(text: str, candidates: Sequence[str], preferred: int) -> int:
+def _nearest(text: str, candidates: Sequence[str], preferred: int) -> int:
     """Index of the candidate most like ``text``; among equals ``preferred``, then the first.
 
     An upper bound of the similarity ranks all candidates; only the best few are compared exactly.
@@ -276,8 +268,8 @@ def nearest(text: str, candidates: Sequence[str], preferred: int) -> int:
     return max(shortlist, key=lambda i: _similarity(matcher, candidates[i]))
 
 
-def difference(recorded: str, asked: str) -> Difference:
-    """How ``asked`` differs from ``recorded``."""
+def _difference(recorded: str, asked: str) -> str:
+    """A short unified diff."""
     lines = difflib.unified_diff(
         recorded[:_MAX_CHARS].splitlines(), asked[:_MAX_CHARS].splitlines(), lineterm="", n=1
     )
@@ -286,7 +278,7 @@ def difference(recorded: str, asked: str) -> Difference:
         shown[-1] = "…"
     if not shown:
         shown = [f"(they differ after the first {_MAX_CHARS} characters, or in line breaks only)"]
-    return Difference(_similarity(_matcher(asked), recorded), "\n".join(shown))
+    return "\n".join(shown)
 
 
 def _matcher(text: str) -> difflib.SequenceMatcher[str]:

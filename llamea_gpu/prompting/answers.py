@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llamea_gpu.errors import AnswerError
 from llamea_gpu.prompting.context import Operator, ParentView
@@ -32,14 +31,6 @@ _CODE_START = re.compile(
 _CODE_GOES_ON = re.compile(
     r"[ \t#)\]}]|[A-Za-z_]\w*[ \t]*(?::[^=]*)?=|(?:try|else|finally|except\b.*|if[ \t].*):[ \t]*$"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """One fenced block; ``closed`` is False where the text ends before the closing fence."""
-
-    code: str
-    closed: bool
 
 
 def parse_answer(text: str, operator: Operator, parents: Sequence[ParentView] = ()) -> str:
@@ -90,8 +81,7 @@ def _body(text: str) -> str:
 
 def _code(text: str) -> str:
     """The program in ``text``, from a fence or bare."""
-    blocks = _fenced_blocks(text)
-    unclosed = blocks[-1].code if blocks and not blocks[-1].closed else ""
+    blocks, unclosed = _fenced_blocks(text)
     if not _CLASS.search(unclosed):
         code = _complete_block(blocks) or _bare_code(text)
         if code is not None:
@@ -108,9 +98,9 @@ def _code(text: str) -> str:
     )
 
 
-def _complete_block(blocks: Sequence[_Block]) -> str | None:
-    """The closed block that holds the optimizer, by the rule in the module's docstring."""
-    classes = [block.code for block in blocks if block.closed and _CLASS.search(block.code)]
+def _complete_block(blocks: Sequence[str]) -> str | None:
+    """The block that holds the optimizer, by the rule in the module's docstring."""
+    classes = [code for code in blocks if _CLASS.search(code)]
     optimizers = [code for code in classes if _CALL.search(code)] or classes
     if not optimizers:
         return None
@@ -118,12 +108,13 @@ def _complete_block(blocks: Sequence[_Block]) -> str | None:
     return optimizers[-1] if 2 * len(optimizers[-1]) >= len(longest) else longest
 
 
-def _fenced_blocks(text: str) -> list[_Block]:
+def _fenced_blocks(text: str) -> tuple[list[str], str]:
     """Fenced blocks by CommonMark's rules: a fence closes with its own sign, at least as long.
 
     A fence indented four columns deeper than the opening one is content (a docstring's example).
+    What the text ends inside of is apart: the second, empty where it ends outside.
     """
-    blocks: list[_Block] = []
+    blocks: list[str] = []
     content: list[str] | None = None
     opening, depth = "", 0
     for line in text.split("\n"):
@@ -137,13 +128,11 @@ def _fenced_blocks(text: str) -> list[_Block]:
             and not fence[3].strip()
             and len(fence[1]) < depth + 4
         ):
-            blocks.append(_Block(textwrap.dedent("\n".join(content)), closed=True))
+            blocks.append(textwrap.dedent("\n".join(content)))
             content = None
         else:
             content.append(line)
-    if content is not None:
-        blocks.append(_Block(textwrap.dedent("\n".join(content)), closed=False))
-    return blocks
+    return blocks, textwrap.dedent("\n".join(content or ()))
 
 
 def _bare_code(text: str) -> str | None:

@@ -11,20 +11,16 @@ Kernel Tuner reports the mean of its readings, so there are no quartiles.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from llamea_gpu.cluster.pipeline import ClusterPipeline
-from llamea_gpu.engine.pipeline import Outcome, Pipeline
-from llamea_gpu.engine.template import Template
+from llamea_gpu.engine.pipeline import Outcome
 from llamea_gpu.frameworks.kernel_tuner.kernel_script import KernelScript, load_kernel_script
-from llamea_gpu.frameworks.kernel_tuner.stage import PRELOAD, measurement
+from llamea_gpu.frameworks.kernel_tuner.stage import measurement
 from llamea_gpu.frameworks.kernel_tuner.unlisted import UnlistedSpace
 from llamea_gpu.recording._base import LEFT_OUT, KernelTunerSettings, RecordProgress
 from llamea_gpu.recording.clouds import (
@@ -37,10 +33,10 @@ from llamea_gpu.recording.clouds import (
 )
 from llamea_gpu.recording.kernel_tuner.record import (
     agreed,
+    how_measured,
     kernel_tuner_version,
     nvidia_facts,
     opened,
-    opened_on_cluster,
 )
 
 _AHEAD = 2  # configurations on their way, for each process
@@ -73,15 +69,7 @@ def record_cloud(
     """
     start = monotonic()
     kernel_tuner_version()
-    with ExitStack() as stack:
-        pipeline: Pipeline | ClusterPipeline
-        if how.cluster:
-            pipeline, how = stack.enter_context(opened_on_cluster(script, how, listed=False))
-        else:
-            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
-            folder = Path(stack.enter_context(temporary))
-            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-            pipeline = stack.enter_context(opened(script, how, folder, template, listed=False))
+    with opened(script, how, listed=False) as (pipeline, how):
         kernel = load_kernel_script(script, how.sizes)
         plan = plan_cloud(kernel, agreed(pipeline.facts()), settings, how)
         ahead = _AHEAD * how.compilers * len(how.devices)
@@ -162,15 +150,8 @@ def _provenance(
         **cloud_provenance(settings),
         "kernel_tuner": kernel_tuner_version(),
         "driver": gpu.get("driver", ""),
-        "note": facts["note"],
-        "constraints": "\n".join(facts["constraints"]),
-        "problem_size": facts["problem_size"],
         "launch": facts["launch"],
-        "iterations": f"{how.iterations}; time_ms is their mean",
-        "compile_s": f"compile_time, no compiler cache, {how.compilers} side by side",
-        "benchmark_s": "to check the result and to benchmark, without waiting for the device",
-        "verified": "every result compared with a reference" if facts["verified"] else "no",
-        "timeout_s": f"{how.timeout_s:g}",
+        **how_measured(facts, how),
         "devices": str(len(how.devices)),
     }
     return {key: value for key, value in found.items() if value}

@@ -55,6 +55,9 @@ from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
 from llamea_gpu.spaces.space import SearchSpace
 
+# Of what the measuring processes say: what must be the same for a recording to continue.
+_IDENTITY = ("kernel", "arguments", "problem_size", "verified", "launch", "device", "language")
+
 
 def kernel_tuner_version() -> str:
     """Of the Kernel Tuner that is installed.
@@ -86,14 +89,7 @@ def record_kernel(
     kernel_tuner_version()
     where = journal_path(output)
     with ExitStack() as stack:
-        pipeline: Pipeline | ClusterPipeline
-        if settings.cluster:
-            pipeline, settings = stack.enter_context(opened_on_cluster(script, settings))
-        else:
-            temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
-            folder = Path(stack.enter_context(temporary))
-            template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-            pipeline = stack.enter_context(opened(script, settings, folder, template))
+        pipeline, settings = stack.enter_context(opened(script, settings))
         facts = agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
@@ -133,44 +129,37 @@ def record_kernel(
     )
 
 
-def opened(
-    script: Path,
-    settings: KernelTunerSettings,
-    folder: Path,
-    template: Template,
-    *,
-    listed: bool = True,
-) -> Pipeline:
-    """Processes that measure on all devices; ``listed`` as of `ScriptStage`."""
-    stages = _stages(script.absolute(), settings, settings.devices, folder, listed=listed)
-    return Pipeline(stages, (), folder, Limits(timing_s=settings.timeout_s), template)
-
-
 @contextmanager
-def opened_on_cluster(
+def opened(
     script: Path, settings: KernelTunerSettings, *, listed: bool = True
-) -> Iterator[tuple[ClusterPipeline, KernelTunerSettings]]:
-    """As :func:`opened`, on all GPUs of the cluster; with settings whose devices are these."""
-    with connected(settings.cluster):
-        gpus = find_gpus(settings.gpu)
-        settings = replace(settings, devices=tuple(range(gpus.count)))
-        spec = _spec(script, settings, listed=listed)
-        with ClusterPipeline(spec, gpus, settings.compilers) as pipeline:
-            yield pipeline, settings
+) -> Iterator[tuple[Pipeline | ClusterPipeline, KernelTunerSettings]]:
+    """Processes that measure on all devices, and settings that have these.
 
-
-def _spec(script: Path, settings: KernelTunerSettings, *, listed: bool) -> EngineSpec:
-    """The engine of one GPU of a cluster."""
-    return EngineSpec(
-        partial(_on_node, Script.of(script), settings, listed),
-        Limits(timing_s=settings.timeout_s),
-        PRELOAD,
-        versions={"kernel_tuner": kernel_tuner_version()},
-    )
+    The devices are those of the settings, or all GPUs of the cluster. ``listed`` as of
+    `ScriptStage`.
+    """
+    limits = Limits(timing_s=settings.timeout_s)
+    if settings.cluster:
+        with connected(settings.cluster):
+            gpus = find_gpus(settings.gpu)
+            settings = replace(settings, devices=tuple(range(gpus.count)))
+            make = partial(_on_node, Script.of(script), settings, listed)
+            versions = {"kernel_tuner": kernel_tuner_version()}
+            spec = EngineSpec(make, limits, PRELOAD, versions=versions)
+            with ClusterPipeline(spec, gpus, settings.compilers) as pipeline:
+                yield pipeline, settings
+        return
+    with ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")
+        folder = Path(stack.enter_context(temporary))
+        template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
+        stages = _stages(script.absolute(), settings, settings.devices, folder, listed)
+        yield stack.enter_context(Pipeline(stages, (), folder, limits, template)), settings
 
 
 def _on_node(script: Script, settings: KernelTunerSettings, listed: bool, folder: Path) -> Stages:
-    return _stages(script.here(), settings, (DEVICE,), folder, listed=listed), ()
+    """Stages in the engine of one GPU of a cluster."""
+    return _stages(script.here(), settings, (DEVICE,), folder, listed), ()
 
 
 def _stages(
@@ -178,7 +167,6 @@ def _stages(
     settings: KernelTunerSettings,
     devices: Sequence[int],
     folder: Path,
-    *,
     listed: bool,
 ) -> list[ScriptStage]:
     return [
@@ -230,15 +218,9 @@ def _identity(
         "journal": 1,
         "space": space.fingerprint,
         "configurations": chosen,
-        "kernel": facts["kernel"],
+        **{name: facts[name] for name in _IDENTITY},
         "kernel_source": hashlib.sha256(facts["kernel_source"].encode()).hexdigest(),
-        "arguments": facts["arguments"],
-        "problem_size": facts["problem_size"],
-        "verified": facts["verified"],
-        "launch": facts["launch"],
-        "device": facts["device"],
         "driver": nvidia_facts(facts, settings).get("driver", ""),
-        "language": facts["language"],
         "iterations": settings.iterations,
         "timeout_s": settings.timeout_s,
         "compilers": settings.compilers,
@@ -328,18 +310,11 @@ def _provenance(
         "source": f"recorded by llamea_gpu {__version__}, Kernel Tuner {kernel_tuner_version()}",
         "command": settings.command,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "note": facts["note"],
-        "constraints": "\n".join(facts["constraints"]),
-        "problem_size": facts["problem_size"],
+        **how_measured(facts, settings),
         "compiler_options": facts["compiler_options"],
-        "iterations": f"{settings.iterations}; time_ms is their mean",
         "spread": _spread(measured),
-        "compile_s": f"compile_time, no compiler cache, {settings.compilers} side by side",
-        "benchmark_s": "to check the result and to benchmark, without waiting for the device",
-        "verified": "every result compared with a reference" if facts["verified"] else "no",
         "order": f"random, seed {settings.seed}",
         "sample": "" if sample is None else _sample_text(len(measured), *sample),
-        "timeout_s": f"{settings.timeout_s:g}",
         "left_out": f"{left_out} configurations that the device cannot launch" if left_out else "",
         "devices": str(len(settings.devices)) if len(settings.devices) > 1 else "",
         "compute_capability": environment.get("compute_capability", ""),
@@ -349,6 +324,20 @@ def _provenance(
         "gpu_at_end": json.dumps(clocks[-1]) if clocks else "",
     }
     return {key: value for key, value in found.items() if value}
+
+
+def how_measured(facts: Mapping[str, Any], settings: KernelTunerSettings) -> dict[str, str]:
+    """What the provenance of recordings and clouds says alike of kernel and measurements."""
+    return {
+        "note": facts["note"],
+        "constraints": "\n".join(facts["constraints"]),
+        "problem_size": facts["problem_size"],
+        "iterations": f"{settings.iterations}; time_ms is their mean",
+        "compile_s": f"compile_time, no compiler cache, {settings.compilers} side by side",
+        "benchmark_s": "to check the result and to benchmark, without waiting for the device",
+        "verified": "every result compared with a reference" if facts["verified"] else "no",
+        "timeout_s": f"{settings.timeout_s:g}",
+    }
 
 
 def _sample_text(measured: int, valid: int, seed: int) -> str:

@@ -25,7 +25,7 @@ import ast
 import importlib.util
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from llamea_gpu.errors import SearcherError, suggestion
@@ -33,7 +33,6 @@ from llamea_gpu.searchers.library import (
     LibrarySearcher,
     Setting,
     converted,
-    parse_settings,
     require,
 )
 
@@ -62,12 +61,7 @@ _CHOICES = {
 _OLDEST = (1, 2)
 
 
-_TYPES: dict[str, type[int | float | bool | str]] = {
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "str": str,
-}
+_TYPES: dict[str, type[Setting]] = {"int": int, "float": float, "bool": bool, "str": str}
 # A setting of ours (model), or of the LLM route: those come from the environment.
 _ROUTE = ("provider", "model", "api_base", "api_key")
 _STRATEGY = "initial_population_strategy"
@@ -110,7 +104,7 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     )
 
 
-def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
+def _settings(spec: str, name: str, query: str) -> dict[str, Setting]:
     if "api_key" in query:
         raise SearcherError(
             f"helion:{name}: a spec is recorded, so it must hold no key (this one is not shown): "
@@ -118,13 +112,17 @@ def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
         )
     asks_llm = name.startswith("LLM")
     own: dict[str, Setting] = {**_DEFAULTS, **({"model": ""} if asks_llm else {})}
-    items = [item for item in query.split("&") if item]
-    foreign = [item for item in items if item.partition("=")[0] not in own]
-    keywords: Mapping[str, Setting] = {}
-    if foreign:
-        keywords = _keywords(spec, foreign, _MODULES[name], name, tuple(own))
-    chosen = parse_settings(spec, "&".join(item for item in items if item not in foreign), own)
-    settings = {**_DEFAULTS, **chosen, **keywords}
+    types: dict[str, type[Setting]] = {key: type(default) for key, default in own.items()}
+    items = [item.partition("=") for item in query.split("&") if item]
+    if any(key not in own for key, _, _ in items):
+        types |= _argument_types(_MODULES[name], name)
+    settings = dict(_DEFAULTS)
+    for key, _, text in items:
+        if key not in types:
+            raise SearcherError(
+                f"{spec}: a setting must be one of ({', '.join(types)}), but got {key!r}"
+            )
+        settings[key] = converted(spec, key, text, types[key])
     for key, choices in _CHOICES.items():
         if settings[key] not in choices:
             raise SearcherError(
@@ -140,32 +138,12 @@ def _settings(spec: str, name: str, query: str) -> Mapping[str, Setting]:
     return settings
 
 
-def _keywords(
-    spec: str, items: Iterable[str], module: str, search: str, others: Sequence[str]
-) -> dict[str, Setting]:
-    """``key=value`` items as keyword arguments of ``search``, in ``helion.autotuner.MODULE``.
-
-    ``others`` are the settings that an error also names.
+def _argument_types(module: str, search: str) -> dict[str, type[Setting]]:
+    """Name to type of each argument of a plain type, of a search in ``helion.autotuner.MODULE``.
 
     Raises:
-        SearcherError: there is no such argument, a value has another type, or this Helion has no
-            such search.
+        SearcherError: this Helion has no such search.
     """
-    types = _argument_types(module, search)
-    found: dict[str, Setting] = {}
-    for item in items:
-        key, _, text = item.partition("=")
-        if key not in types:
-            raise SearcherError(
-                f"{spec}: a setting must be one of ({', '.join([*others, *types])}), but got "
-                f"{key!r}"
-            )
-        found[key] = converted(spec, key, text, types[key])
-    return found
-
-
-def _argument_types(module: str, search: str) -> dict[str, type[int | float | bool | str]]:
-    """Name to type of each argument of a plain type."""
     spec = importlib.util.find_spec("helion")
     places = spec.submodule_search_locations if spec is not None else None
     path = Path(next(iter(places or ()), "")) / "autotuner" / f"{module}.py"
@@ -179,7 +157,7 @@ def _argument_types(module: str, search: str) -> dict[str, type[int | float | bo
     raise SearcherError(f"the installed Helion has no {search}: pip install --upgrade helion")
 
 
-def _plain_arguments(search: ast.ClassDef) -> dict[str, type[int | float | bool | str]]:
+def _plain_arguments(search: ast.ClassDef) -> dict[str, type[Setting]]:
     methods = (node for node in search.body if isinstance(node, ast.FunctionDef))
     init = next(method.args for method in methods if method.name == "__init__")
     found = {}

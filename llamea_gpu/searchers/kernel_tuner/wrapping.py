@@ -40,7 +40,7 @@ def from_class(optimizer_class: Callable[..., Any]) -> Callable[..., Optimizer]:
         if hasattr(instance, "constraint_aware"):
             options["constraint_aware"] = instance.constraint_aware
         strategy = OptAlgWrapper(instance) if callable(instance) else instance
-        return _optimizer(strategy.tune, options)
+        return from_tune(strategy.tune)(**options)
 
     return make
 
@@ -49,17 +49,13 @@ def from_tune(tune: Tune) -> Callable[..., Optimizer]:
     """What makes an optimizer of options: a strategy module's function."""
 
     def make(**options: Any) -> Optimizer:
-        return _optimizer(tune, options)
+        def optimize(evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
+            seed = int(rng.integers(2**32))
+            search(tune, evaluate, ListedSearchspace(space), options=options, seed=seed)
+
+        return optimize
 
     return make
-
-
-def _optimizer(tune: Tune, options: dict[str, Any]) -> Optimizer:
-    def optimize(evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
-        seed = int(rng.integers(2**32))
-        search(tune, evaluate, ListedSearchspace(space), options=options, seed=seed)
-
-    return optimize
 
 
 def provide_names() -> None:

@@ -15,9 +15,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llamea_gpu.contract import Configuration, Space, Value
 from llamea_gpu.prompting.proposer import Parameter, SpaceDescription
@@ -143,36 +144,29 @@ class Layout:
             return []
         rows = space.pool(size)
         rules: list[str] = []
-        for first in range(len(space.names)):
-            for second in range(first + 1, len(space.names)):
-                rules += self._pair_rules(rows, first, second)
-                if len(rules) > _MOST_RULES:
-                    return [*rules[:_MOST_RULES], "there are more like these"]
+        for first, second in itertools.combinations(range(len(space.names)), 2):
+            if rule := self._pair_rule(rows, first, second):
+                rules.append(rule)
+            if len(rules) > _MOST_RULES:
+                return [*rules[:_MOST_RULES], "there are more like these"]
         if not _pairs_explain(rows, space.cardinalities):
             rules.append("some combinations of three or more values are not valid")
         return rules
 
-    def _pair_rules(self, rows: Any, first: int, second: int) -> list[str]:
+    def _pair_rule(self, rows: NDArray[np.int64], first: int, second: int) -> str:
         space = self.space
-        counts = np.zeros((space.cardinalities[first], space.cardinalities[second]), dtype=bool)
-        counts[rows[:, first], rows[:, second]] = True
-        occurs = counts.any(axis=0)
-        if counts[counts.any(axis=1)][:, occurs].all():
-            return []
-        everything = tuple(bool(each) for each in np.atleast_1d(occurs))
+        together = _together(rows, space.cardinalities, first, second)
+        occurs = together.any(axis=0)
+        groups: dict[tuple[int, ...], list[int]] = {}  # values of the one by those of the other
+        for index, row in enumerate(together):
+            if row.any() and (row != occurs).any():
+                groups.setdefault(tuple(np.flatnonzero(row).tolist()), []).append(index)
         said = []
-        groups: dict[tuple[bool, ...], list[int]] = {}
-        for index, row in enumerate(cast("list[list[bool]]", counts.tolist())):
-            groups.setdefault(tuple(row), []).append(index)
         for allowed, indices in groups.items():
-            if allowed == everything or not any(allowed):
-                continue
             mine = "/".join(whole(space.values[first][i]) for i in indices)
-            theirs = ", ".join(
-                whole(value) for value, ok in zip(space.values[second], allowed, strict=True) if ok
-            )
+            theirs = ", ".join(whole(space.values[second][i]) for i in allowed)
             said.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
-        return ["; ".join(said)] if said else []
+        return "; ".join(said)
 
 
 def plain(name: str) -> str:
@@ -184,27 +178,28 @@ def _fields(names: Sequence[str]) -> list[Field]:
     """One for each list whose elements are all there, one for every other parameter."""
     lists: dict[str, dict[int, int]] = {}
     for place, name in enumerate(names):
-        match = _ELEMENT.match(name)
-        if match:
+        if match := _ELEMENT.match(name):
             lists.setdefault(match[1], {})[int(match[2])] = place
-    whole = {
-        stem: places
-        for stem, places in lists.items()
-        if sorted(places) == list(range(len(places))) and stem not in names
-    }
-    fields: dict[str, Field] = {}
-    for place, name in enumerate(names):
-        match = _ELEMENT.match(name)
-        if match and match[1] in whole:
-            places = whole[match[1]]
+    fields = {name: Field(name, (place,), is_list=False) for place, name in enumerate(names)}
+    for stem, places in lists.items():
+        if sorted(places) == list(range(len(places))) and stem not in names:
             in_order = tuple(places[i] for i in range(len(places)))
-            fields.setdefault(match[1], Field(match[1], in_order, is_list=True))
-        else:
-            fields[name] = Field(name, (place,), is_list=False)
-    return list(fields.values())
+            fields |= dict.fromkeys(
+                (names[place] for place in in_order), Field(stem, in_order, is_list=True)
+            )
+    return list(dict.fromkeys(fields.values()))
 
 
-def _pairs_explain(rows: Any, cardinalities: Sequence[int]) -> bool:
+def _together(
+    rows: NDArray[np.int64], cardinalities: Sequence[int], first: int, second: int
+) -> NDArray[np.bool_]:
+    """Whether some row has both values, by value of the ``first`` and of the ``second``."""
+    found = np.zeros((cardinalities[first], cardinalities[second]), dtype=bool)
+    found[rows[:, first], rows[:, second]] = True
+    return found
+
+
+def _pairs_explain(rows: NDArray[np.int64], cardinalities: Sequence[int]) -> bool:
     """Whether ``rows`` are all the combinations whose every pair of values occurs in them.
 
     Where the combinations are too many to look at, the answer is no.
@@ -215,8 +210,7 @@ def _pairs_explain(rows: Any, cardinalities: Sequence[int]) -> bool:
         return False
     allowed = np.ones(counts, dtype=bool)
     for one, two in itertools.combinations(range(len(vary)), 2):
-        together = np.zeros((counts[one], counts[two]), dtype=bool)
-        together[rows[:, vary[one]], rows[:, vary[two]]] = True
+        together = _together(rows, cardinalities, vary[one], vary[two])
         shape = [count if i in (one, two) else 1 for i, count in enumerate(counts)]
         allowed &= together.reshape(shape)
     return int(allowed.sum()) == len(rows)

@@ -116,7 +116,7 @@ class _Reader:
         at = self._skip(at)
         here = self._text[at]
         if here == "{":
-            return self._mapping(at + 1, "}", ":", depth)
+            return self._mapping(at + 1, "}", depth)
         if here in "[(":
             return self._repeated(*self._list(at + 1, _CLOSING[here], depth))
         if here in "\"'`":
@@ -132,31 +132,20 @@ class _Reader:
             raise _Cut
         return at
 
-    def _mapping(self, at: int, closing: str, separator: str, depth: int) -> tuple[Any, int]:
-        found: dict[str, Any] = {}
-        try:
-            while True:
-                at = self._skip(at)
-                if self._text[at] == closing:
-                    return found, at + 1
-                if self._text[at] == ",":
-                    at += 1
-                    continue
-                key, at = self._key(at)
-                at = self._skip(at)
-                if self._text[at] not in (separator, ":", "="):
-                    raise _Wrong
-                before = self.cut_off
-                found[key], at = self.value(at + 1, depth + 1)
-                if self.cut_off and not before:
-                    return Partial(found), at
-                at = self._separated(at, closing)
-        except _Cut:
-            self.cut_off = True
-            return Partial(found), len(self._text)
+    def _mapping(self, at: int, closing: str, depth: int) -> tuple[dict[str, Any], int]:
+        found, at = self._items(at, closing, depth, keyed=True)
+        return (Partial if self.cut_off else dict)(found), at
 
     def _list(self, at: int, closing: str, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        found, at = self._items(at, closing, depth, keyed=False)
+        return [value for _, value in found], at
+
+    def _items(
+        self, at: int, closing: str, depth: int, *, keyed: bool
+    ) -> tuple[list[tuple[str, Any]], int]:
+        """(key, value) of each, of a list without keys."""
+        found: list[tuple[str, Any]] = []
+        key = ""
         try:
             while True:
                 at = self._skip(at)
@@ -165,11 +154,17 @@ class _Reader:
                 if self._text[at] == ",":
                     at += 1
                     continue
-                if self._text.startswith("...", at):
+                if not keyed and self._text.startswith("...", at):
                     at += 3
                     continue
+                if keyed:
+                    key, at = self._key(at)
+                    at = self._skip(at)
+                    if self._text[at] not in ":=":
+                        raise _Wrong
+                    at += 1
                 value, at = self.value(at, depth + 1)
-                found.append(value)
+                found.append((key, value))
                 if self.cut_off:
                     return found, at
                 at = self._separated(at, closing)
@@ -250,7 +245,7 @@ class _Reader:
         if self._text[end] == "(":  # Config(a=1), dict(a=1), list((1, 2))
             inside = self._skip(end + 1)
             if re.compile(r"[A-Za-z_]\w*\s*=[^=]").match(self._text, inside):
-                return self._mapping(end + 1, ")", "=", depth)
+                return self._mapping(end + 1, ")", depth)
             found, end = self._list(end + 1, ")", depth)
             return (found[0] if len(found) == 1 else found), end
         if match[0] in _WORDS:
