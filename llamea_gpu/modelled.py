@@ -30,7 +30,7 @@ from llamea_gpu.baseline import AXIS_POINTS
 from llamea_gpu.clocks import Clock, Measurement, PipelinedClock, make_clock
 from llamea_gpu.errors import TaskError
 from llamea_gpu.models.model import Outcome, SpaceModel
-from llamea_gpu.models.recipe import VERSION
+from llamea_gpu.models.readings import timed_rows
 from llamea_gpu.spaces.catalogue import cloud_file, is_cloud, load_cloud, load_spaces
 from llamea_gpu.spaces.recording import STATUSES
 from llamea_gpu.spaces.space import Configuration, Value
@@ -266,7 +266,8 @@ class WholeTask:
     def evaluation_s(self) -> float:
         """What an evaluation takes, about: of configurations within twice the best."""
         cloud = self.cloud
-        near = cloud.ok & (np.nan_to_num(cloud.times_ms, nan=np.inf) <= 2 * self.optimum_ms)
+        timed = cloud.ok & timed_rows(cloud)
+        near = timed & (np.nan_to_num(cloud.times_ms, nan=np.inf) <= 2 * self.optimum_ms)
         compile_s, benchmark_s = (
             float(np.mean(column[near])) for column in (cloud.compile_s, cloud.benchmark_s)
         )
@@ -293,7 +294,7 @@ class WholeTask:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of parameters, measurements and how the model is made of them."""
-        return hashlib.sha256(f"{self.model.digest} {VERSION}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.model.digest} {self.cloud.recipe}".encode()).hexdigest()
 
     def visited(self, trace: Trace) -> NDArray[np.int64]:
         """(n, d) value indices of a trace's visits.

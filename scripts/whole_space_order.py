@@ -31,7 +31,6 @@ import numpy as np
 from llamea_gpu.clocks import make_clock
 from llamea_gpu.modelled import WholeTask
 from llamea_gpu.models.model import SpaceModel
-from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import resolve
@@ -125,7 +124,7 @@ def label(arm: str) -> str:
 
 def digest(task: WholeTask) -> str:
     """What the costs are a function of."""
-    return f"{task.model.digest[:16]}-{VERSION}"
+    return f"{task.model.digest[:16]}-{task.cloud.recipe}"
 
 
 def described(task: WholeTask, name: str, arm: str, seed: int, trace: Trace) -> dict[str, Any]:

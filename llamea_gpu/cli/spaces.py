@@ -290,6 +290,7 @@ def cloud_summary(cloud: Cloud) -> dict[str, Any]:
         "kind": "cloud",
         **described(cloud.info, cloud),
         "shape": cloud.shape,
+        "recipe": cloud.recipe,
         "measurements": len(cloud),
         "configurations": len(np.unique(cloud.configurations, axis=0)),
         "codes": len(set(cloud.source.tolist()) - {""}),
@@ -314,6 +315,7 @@ def print_cloud(cloud: Cloud) -> None:
         f"{len(cloud.runs)} runs: a cloud, the whole space is not listed"
     )
     lines |= {key: _counts(summary[key]) for key in ("status", "how")}
+    lines["recipe"] = f"{summary['recipe']} of its model"
     lines["noise"] = _noise_text(summary["noise"])
     if (controls := summary["controls"])["count"]:
         lines["controls"] = (

@@ -2,8 +2,8 @@
 
 A JSON document beside the cloud, ``NAME.model.json`` beside ``NAME.cloud.parquet``, made by
 ``llamea-gpu spaces model``. It belongs to the measurements whose digest it names and to one version
-of the recipe; `card_of` gives no other one. It decides (`ModelCard.passed`), it does not measure:
-the two parts of the gate that need a GPU come from files of measurements,
+of the recipe, which the cloud names; `card_of` gives no other one. It decides (`ModelCard.passed`),
+it does not measure: the two parts of the gate that need a GPU come from files of measurements,
 
 - `Confirmation`: the model's best predictions, measured: one must come within 2 % of the best known
 - `Order`: searchers' results on the model and live, wanted in the same order (Spearman >= .6)
@@ -27,7 +27,6 @@ from llamea_gpu.models.gate import Figures, examine, spearman
 from llamea_gpu.models.model import SpaceModel, cloud_digest
 from llamea_gpu.models.proposals import PROPOSED
 from llamea_gpu.models.readings import Readings
-from llamea_gpu.models.recipe import VERSION
 from llamea_gpu.spaces.catalogue import CARD_SUFFIX, CLOUD_SUFFIX
 from llamea_gpu.spaces.cloud import Cloud, merged
 
@@ -117,8 +116,8 @@ class ModelCard:
         return not self.reasons
 
     def belongs_to(self, cloud: Cloud) -> bool:
-        """Whether it is of these measurements and of the present recipe."""
-        return self.digest == cloud_digest(cloud) and self.recipe == VERSION
+        """Whether it is of these measurements and of their recipe."""
+        return self.digest == cloud_digest(cloud) and self.recipe == cloud.recipe
 
     @property
     def open(self) -> list[str]:
@@ -146,7 +145,7 @@ def make_card(cloud: Cloud) -> ModelCard:
         format=FORMAT_VERSION,
         cloud=cloud.info.name,
         digest=cloud_digest(cloud),
-        recipe=VERSION,
+        recipe=cloud.recipe,
         versions=_versions(),
         measurements=len(cloud),
         working=int(cloud.ok.sum()),

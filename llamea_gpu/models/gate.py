@@ -196,10 +196,13 @@ def examine(cloud: Cloud) -> Figures:
         rows: Bools = ~np.isin(readings.group, readings.group[held_out])
         return rows
 
+    def fitted(rows: Bools) -> Fit:
+        return Fit(grow(features, readings, rows), readings.version)
+
     fold = _folds(readings.group)
     predicted = _joined(
         [
-            (part, Fit(grow(features, readings, unseen(part))).many(features[part]))
+            (part, fitted(unseen(part)).many(features[part]))
             for part in (fold == i for i in range(FOLDS))
         ]
     )

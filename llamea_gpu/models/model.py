@@ -6,7 +6,7 @@ twice is asking once.
 
 A model is never stored: it is fitted again from the cloud, to the same answers. Since that takes
 seconds, the trees are kept as plain arrays in a cache folder, under the digest of the cloud and the
-version of the recipe: ``$LLAMEA_GPU_CACHE``, else ``$XDG_CACHE_HOME/llamea_gpu``, else
+version of its recipe: ``$LLAMEA_GPU_CACHE``, else ``$XDG_CACHE_HOME/llamea_gpu``, else
 ``~/.cache/llamea_gpu``. What cannot be read or written there is fitted anew.
 
 It does not know which configurations are valid, nor whether it is any good: that is the gate's
@@ -31,7 +31,7 @@ from llamea_gpu.errors import SpaceError
 from llamea_gpu.files import open_regular, write_atomically
 from llamea_gpu.models.features import FeatureTable
 from llamea_gpu.models.readings import Readings
-from llamea_gpu.models.recipe import VERSION, Arrays, Fit, Predictions, grow
+from llamea_gpu.models.recipe import Arrays, Fit, Predictions, grow
 from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.space import Configuration
@@ -153,11 +153,12 @@ class SpaceModel:
         return known
 
     def _fitted(self) -> Fit:
-        key = f"{self.digest}-{VERSION}"
+        key = f"{self.digest}-{self.cloud.recipe}"
         if key not in _FITTED:
             if len(_FITTED) >= _MOST_FITTED:
                 _FITTED.clear()
-            _FITTED[key] = Fit(self._arrays(cache_folder() / f"{key}.npz"))
+            arrays = self._arrays(cache_folder() / f"{key}.npz")
+            _FITTED[key] = Fit(arrays, self.readings.version)
         return _FITTED[key]
 
     def _arrays(self, file: Path) -> Arrays:
@@ -172,7 +173,7 @@ class SpaceModel:
 def cloud_digest(cloud: Cloud) -> str:
     """SHA-256 of a cloud's parameters and measurements, in hexadecimal.
 
-    What it is called and where it comes from do not count.
+    What it is called, where it comes from and its recipe do not count.
     """
     head = [cloud.names, [[repr(v) for v in vs] for vs in cloud.values], cloud.ordinal]
     digest = hashlib.sha256(json.dumps(head).encode())

@@ -13,6 +13,10 @@ on several machines:
 - **The time** of a group (equal configurations, equal code) is the median of its steady readings.
 - **Seconds to compile** are those of a run's first compilation of a code: a later one comes from
   the compiler's cache.
+- **Seconds to time** are the median of a group's rows that were timed. For code that it has timed
+  before, the engine books 0 s: a row with a known code and 0 s is such a one where another row of
+  the group has seconds. Those of the recipe's version 2 count
+  (:mod:`llamea_gpu.models.versions`).
 - **Noise** is the relative standard deviation of a steady reading: from the differences of
   consecutive readings of the same code in the same run, near the best where there are enough.
 """
@@ -25,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from llamea_gpu.models.versions import VERSIONS, Version
 from llamea_gpu.spaces.cloud import Cloud
 
 Floats = npt.NDArray[np.float64]
@@ -44,6 +49,7 @@ class Readings:
     """N rows, those of the cloud.
 
     Attributes:
+        version: of the recipe, the cloud's.
         group: (N,) number of the group of equal configurations and equal code.
         status: (N,) index into STATUSES: the group's most frequent one.
         log_ms: (N,) logarithm of the group's time; nan where it fails.
@@ -52,12 +58,13 @@ class Readings:
         single: (N,) whether it comes from single launches, for want of steady readings.
         weight: (N,) of the row in a fit: inverse of its variance, mean 1 over what works.
         compile_s: (N,) of the group's first compilations (median of runs); nan where none is known.
-        benchmark_s: (N,) the group's median.
+        benchmark_s: (N,) the group's median, of `timed_rows` where it has some.
         noise: relative standard deviation of a steady reading; nan without a repeat.
         run_offsets: log of how much slower each run is than the reference; nan where unknown, and
             then taken for 0.
     """
 
+    version: Version
     group: Ints
     status: npt.NDArray[np.uint8]
     log_ms: Floats
@@ -94,6 +101,7 @@ class Readings:
         fresh = _first_of_code(cloud)
         members = _members(group)
         return cls(
+            version=VERSIONS[cloud.recipe],
             group=group,
             status=status,
             log_ms=np.where(status == 0, _medians(members, own, trusted), np.nan),
@@ -102,10 +110,21 @@ class Readings:
             single=np.isin(group, group[single & works]) & (status == 0) & ~of_steady,
             weight=_weights(np.where(single, _SINGLE, spread), noise, works),
             compile_s=_medians(members, cloud.compile_s, fresh & (cloud.statuses == status)),
-            benchmark_s=_medians(members, cloud.benchmark_s, cloud.statuses == status),
+            benchmark_s=_medians(
+                members,
+                cloud.benchmark_s,
+                _or_all(group, timed_rows(cloud), cloud.statuses == status),
+            ),
             noise=noise,
             run_offsets=offsets,
         )
+
+
+def timed_rows(cloud: Cloud) -> Bools:
+    """(N,) whether a row's seconds to time are its own, or count all the same by its recipe."""
+    booked = (cloud.benchmark_s == 0) & (cloud.source != "")
+    timed: Bools = ~booked | VERSIONS[cloud.recipe].booked_seconds
+    return timed
 
 
 def _run_offsets(cloud: Cloud) -> tuple[float, ...]:

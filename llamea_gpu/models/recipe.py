@@ -9,7 +9,8 @@ Extremely randomised trees (Geurts et al. 2006), chosen by cross-validation besi
   never below the best time that was measured, so that no search can exploit an error there. It is
   fitted to steady readings, and to single launches that trees grown without them do not contradict
   by a factor of two or more: others were slow because the host was;
-- **seconds** to compile and to time, of what works and of what fails apart: logarithms.
+- **seconds** to compile and to time, of what works and of what fails apart: their mean, or that of
+  their logarithms (:mod:`llamea_gpu.models.versions`).
 
 A fit is a function of the cloud alone: the seeds are fixed.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,9 @@ import numpy.typing as npt
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.models.forest import Ensemble, Features, Floats, Forest
 from llamea_gpu.models.readings import Bools, Readings
+from llamea_gpu.models.versions import Version
 from llamea_gpu.spaces.recording import STATUSES
 
-VERSION = 2  # of everything that decides what a fit answers: raise it with a change
 LEAST_WORKING = 20  # rows that work, below which nothing is fitted
 
 _NEAR = 0.03  # added to log(t / best) before its logarithm
@@ -72,7 +73,8 @@ class Predictions:
 class Fit:
     """What `grow` has grown, ready to answer."""
 
-    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], version: Version) -> None:
+        self._version = version
         self._forest = Forest(
             [
                 Ensemble.of_arrays(
@@ -97,8 +99,9 @@ class Fit:
 
     def _read(self, outputs: list[Floats]) -> Predictions:
         probability, time, works, fails = outputs
-        least = [np.maximum(np.exp(log_s) - _LEAST_S, 0) for log_s in (works, fails)]
-        return Predictions(probability, _log_ms(time, self._best), *least)
+        if self._version.log_seconds:
+            works, fails = (np.maximum(np.exp(s) - _LEAST_S, 0) for s in (works, fails))
+        return Predictions(probability, _log_ms(time, self._best), works, fails)
 
 
 def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
@@ -115,19 +118,18 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
     time, best = _time(features, readings, rows)
     works = rows & np.isfinite(readings.log_ms)
     fails = rows & (readings.status != 0)
-    log_s = np.log(np.stack([readings.compile_s, readings.benchmark_s], axis=1) + _LEAST_S)
-    known = np.isfinite(log_s).all(axis=1)
+    seconds = np.stack([readings.compile_s, readings.benchmark_s], axis=1)
+    known = np.isfinite(seconds).all(axis=1)
     classifier = ExtraTreesClassifier(
         _TREES["status"], max_features=0.5, max_depth=_DEPTH, random_state=0
     )
     classifier.fit(features[rows], readings.status[rows])
     status = Ensemble.of_trees([tree.tree_ for tree in classifier.estimators_])
     ensembles = {"status": _spread(status, classifier.classes_), "time": time}
-    small = {"max_features": 0.5, "min_samples_leaf": 3}
     for name, chosen in (("works", works & known), ("fails", fails & known)):
         # Where nothing fails, no failure is predicted, and its seconds are never asked for.
         chosen = chosen if chosen.any() else works & known
-        ensembles[name] = _regression(name, features[chosen], log_s[chosen], None, **small)
+        ensembles[name] = _seconds(name, features[chosen], seconds[chosen], readings.version)
     arrays = {
         f"{part}_{name}": array
         for part in _PARTS
@@ -163,6 +165,18 @@ def _time(features: Features, readings: Readings, rows: Bools) -> tuple[Ensemble
     timed = steady | _believed(features, target, works & readings.single & ~steady, steady)
     weight = readings.weight[timed]
     return _regression("time", features[timed], target[timed], weight, max_features=1.0), best
+
+
+def _seconds(part: str, features: Features, seconds: Floats, version: Version) -> Ensemble:
+    """The trees for (n, 2) seconds; their leaves hold what `Fit` reads by the same version."""
+    small = {"max_features": 0.5, "min_samples_leaf": 3}
+    if version.log_seconds:
+        return _regression(part, features, np.log(seconds + _LEAST_S), None, **small)
+    # Both columns count alike for splits. By powers of two, which leave sums of leaves exact.
+    mean = seconds.mean(axis=0)
+    scale = np.exp2(np.rint(np.log2(np.where(mean > 0, mean, 1.0))))
+    grown = _regression(part, features, seconds / scale, None, **small)
+    return replace(grown, value=grown.value * scale)
 
 
 def _regression(

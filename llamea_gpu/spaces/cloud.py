@@ -36,6 +36,8 @@ MOST_MEASUREMENTS = 1 << 18
 MOST_RUNS = 1 << 10
 MOST_STARTS = 1 << 12
 MOST_LETTERS = 200  # of a word in a column: a hash, a searcher
+# Of models, the last one for new clouds; what they are: llamea_gpu.models.versions.
+RECIPES = (2, 3)
 
 _FLOATS = ("times_ms", "low_ms", "high_ms", "compile_s", "benchmark_s", "control_ms", "at_s")
 _WORDS = ("source", "how")
@@ -62,13 +64,15 @@ class Cloud:
         times_ms: (N,) kernel time, nan where it failed.
         low_ms, high_ms: (N,) its quartiles, nan where not known.
         compile_s, benchmark_s: (N,) seconds to compile; to check and time. Code that was compiled
-            before in a run takes the seconds of a hit in the compiler's cache.
+            before in a run takes the seconds of a hit in the compiler's cache; code that was timed
+            before may have taken over that time, in 0 s.
         control_ms: (N,) time of the run's default configuration right after this one, nan where it
             was not timed: shows a drift of the machine.
         source: (N,) hash of the generated code, "" where not known.
         how: (N,) who proposed it: start, random, near, cross, step, again, or a searcher.
         run: (N,) int64 index into ``runs``.
         at_s: (N,) seconds from the beginning of the run until it was known.
+        recipe: version of the recipe that a model of it is made by, one of :data:`RECIPES`.
     """
 
     info: RecordingInfo
@@ -92,6 +96,7 @@ class Cloud:
     how: npt.NDArray[np.str_]
     run: npt.NDArray[np.int64]
     at_s: npt.NDArray[np.float64]
+    recipe: int = RECIPES[-1]
 
     def __post_init__(self) -> None:
         self._freeze_space()
@@ -170,6 +175,11 @@ class Cloud:
     # -- checks -----------------------------------------------------------------------------
 
     def _freeze_space(self) -> None:
+        if type(self.recipe) is not int or self.recipe not in RECIPES:
+            raise self._error(
+                f"the recipe of a cloud's model must be one of {RECIPES}, but is "
+                f"{quoted(self.recipe)}: a later llamea_gpu may know it"
+            )
         texts = [self.script, self.shape, *(t for run in self.runs for t in [*run, *run.values()])]
         if not all(isinstance(text, str) and is_text(text) for text in texts):
             raise self._error(
@@ -286,6 +296,8 @@ _SHARED = ("shape", "names", "values", "ordinal", "default")
 def merged(clouds: Iterable[Cloud]) -> Cloud:
     """One cloud of all measurements, run after run; information from the first.
 
+    Its model is made by the newest recipe, since nobody has run on it yet.
+
     Raises:
         SpaceError: none at all; of different kernels, shapes, arguments, devices, frameworks or
             parameters; or one run's measurements twice.
@@ -308,6 +320,7 @@ def merged(clouds: Iterable[Cloud]) -> Cloud:
         starts=tuple(starts),
         runs=tuple(run for cloud in found for run in cloud.runs),
         run=np.concatenate(run),
+        recipe=RECIPES[-1],
         **columns,
     )
 

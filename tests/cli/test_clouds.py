@@ -12,6 +12,7 @@ from support.command_line import llamea
 from llamea_gpu.errors import UnknownSpaceError
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.catalogue import list_clouds, list_spaces, load_cloud, load_space
+from llamea_gpu.spaces.cloud import RECIPES
 from llamea_gpu.spaces.formats import export_cloud
 
 SHIPPED = "clouds/helion/rope-4x32x4096x128-h200"
@@ -76,9 +77,18 @@ def test_clouds_of_one_kernel_become_one(tmp_path: Path, shared_spaces: Path) ->
     assert "rope, a cloud of 2030 measurements" in done.stdout
     again = llamea("spaces", "import", *rope, "-o", out, status=2)
     assert "--force" in again.stderr
+    assert load_cloud(str(out)).recipe == RECIPES[-1]
     other = folder / "matmul-medium.jsonl.gz"
     mixed = llamea("spaces", "import", rope[0], other, "-o", tmp_path / "b.cloud.parquet", status=2)
     assert "differ in kernel" in mixed.stderr
+
+
+def test_an_import_is_of_the_newest_recipe_and_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    path, out = tmp_path / "toy.cloud.parquet", tmp_path / "out.cloud.parquet"
+    export_cloud(small_cloud(recipe=2), path)
+    llamea("spaces", "import", path, "-o", out)
+    shown = [json.loads(llamea("spaces", "show", file, "--json").stdout) for file in (path, out)]
+    assert [cloud["recipe"] for cloud in shown] == [2, RECIPES[-1]]
 
 
 def test_what_cannot_be_imported_together_is_refused(tmp_path: Path) -> None:

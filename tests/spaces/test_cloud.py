@@ -9,7 +9,7 @@ import pytest
 from support.clouds import NAN, same_cloud, small_cloud
 
 from llamea_gpu.errors import SpaceError
-from llamea_gpu.spaces.cloud import MOST_LETTERS, merged
+from llamea_gpu.spaces.cloud import MOST_LETTERS, RECIPES, merged
 
 
 def test_it_answers_about_its_rows():
@@ -122,6 +122,11 @@ def test_clouds_of_other_recorders_words_are_merged():
     other = later(info=replace(two.info, arguments=({**named, "shape": [8, 4]},)))
     with pytest.raises(SpaceError, match="differ in arguments"):
         merged([one, other])
+
+
+def test_what_is_merged_is_of_the_newest_recipe():
+    assert merged([small_cloud(recipe=2), later(recipe=3)]).recipe == RECIPES[-1]
+    assert merged([small_cloud(recipe=2)]).recipe == RECIPES[-1]
 
 
 def test_one_merged_is_itself():

@@ -14,7 +14,7 @@ from support.clouds import same_cloud, small_cloud
 from support.recordings import small_recording
 
 from llamea_gpu.errors import SpaceError, SpaceFormatError, UnknownSpaceError
-from llamea_gpu.spaces.cloud import merged
+from llamea_gpu.spaces.cloud import RECIPES, merged
 from llamea_gpu.spaces.formats import (
     export_cloud,
     export_recording,
@@ -216,17 +216,26 @@ def test_a_truncated_archive_is_refused(tmp_path):
 # -- native -------------------------------------------------------------------------------------
 
 
-def rewrite(path, columns=None, header=None):
+def rewrite(path, columns=None, header=None, without=""):
     table = pq.read_table(path)
     for name, column in (columns or {}).items():
         table = table.set_column(table.column_names.index(name), name, column)
     changed = json.loads(table.schema.metadata[b"llamea_gpu"]) | (header or {})
+    changed.pop(without, None)
     table = table.replace_schema_metadata({b"llamea_gpu": json.dumps(changed).encode()})
     pq.write_table(table, path)
 
 
 def test_the_native_format_keeps_everything(native):
     assert same_cloud(import_cloud(native)[0], small_cloud())
+
+
+def test_a_cloud_keeps_its_recipe_and_one_that_names_none_is_of_the_second(native):
+    for recipe in RECIPES:
+        export_cloud(small_cloud(recipe=recipe), native)
+        assert import_cloud(native)[0].recipe == recipe
+    rewrite(native, without="recipe")
+    assert import_cloud(native)[0].recipe == 2
 
 
 def test_words_as_plain_strings_are_read_too(native):
@@ -256,6 +265,10 @@ def test_words_as_plain_strings_are_read_too(native):
         (None, {"parameters": [{"name": "how", "values": [1]}]}, "named like a column"),
         (None, {"parameters": []}, "at least one parameter"),
         (None, {"script": 3}, "'script' must be a string"),
+        (None, {"recipe": 4}, "recipe of a cloud's model must be one of (2, 3), but is 4"),
+        (None, {"recipe": None}, "one of (2, 3), but is None"),
+        (None, {"recipe": 2.0}, "one of (2, 3), but is 2.0"),
+        (None, {"recipe": [2]}, "one of (2, 3), but is [2]"),
     ],
 )
 def test_native_files_that_cannot_be_are_refused(native, columns, header, problem):

@@ -14,6 +14,7 @@ measurement: ``c`` (value indices), ``how``, ``status``, ``ms``, ``lo`` and ``hi
 - Further keys, and lines with neither, are left out. So is a last line cut short by a kill, with a
   warning.
 - Measurements of a status that has no time keep none; messages are not kept.
+- Lines name no recipe of models: it is the newest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from llamea_gpu.spaces.cloud import MOST_LETTERS, MOST_MEASUREMENTS, MOST_RUNS, Cloud
+from llamea_gpu.spaces.cloud import MOST_LETTERS, MOST_MEASUREMENTS, MOST_RUNS, RECIPES, Cloud
 from llamea_gpu.spaces.formats._base import (
     Fields,
     as_number,
@@ -134,6 +135,7 @@ class _Rows:
                 default=default,
                 starts=starts,
                 runs=tuple(self._runs),
+                recipe=RECIPES[-1],
                 **{key: np.array(column) for key, column in rows.items()},
             )
             if default is None:

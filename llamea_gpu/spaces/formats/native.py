@@ -3,7 +3,7 @@
 One row a configuration: a column for each parameter's value index, then ``time_ms`` (inf where it
 failed), ``compile_s``, ``benchmark_s`` and ``status``. Everything else is one JSON object in the
 schema's metadata under ``llamea_gpu``, with a format version. A cloud is the same with ``kind`` in
-that object and a row a measurement.
+that object and a row a measurement; without ``recipe`` in it, it is of version 2.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _MAX_CELLS = 1 << 26  # 512 MiB as int64: the numbers of all columns together
 
 
 KIND = "cloud"
+_UNNAMED_RECIPE = 2  # of clouds from before they named one
 _NUMBERS = ("times_ms", "low_ms", "high_ms", "compile_s", "benchmark_s", "control_ms", "at_s")
 _WORDS = ("source", "how")
 _RULES = {
@@ -331,6 +332,7 @@ def read_native_cloud(path: Path, name: str | None = None) -> Cloud:
             runs=tuple(_run(header, run) for run in header.sequence("runs")),
             configurations=np.stack(cells, axis=1) if names else np.empty((0, 0), dtype=np.int64),
             statuses=status_codes(path, table.column("status")),  # type: ignore[arg-type]
+            recipe=header.get("recipe") if "recipe" in header else _UNNAMED_RECIPE,
             **columns,
         )
 
@@ -352,6 +354,7 @@ def write_native_cloud(cloud: Cloud, path: Path) -> None:
         "default": cloud.default,
         "starts": cloud.starts,
         "runs": cloud.runs,
+        "recipe": cloud.recipe,
     }
     columns: dict[str, Any] = {
         name: cloud.configurations[:, j].astype(np.int32) for j, name in enumerate(cloud.names)

@@ -35,6 +35,7 @@ from llamea_gpu.recording.helion.cloud import (
 )
 from llamea_gpu.recording.helion.record import common_facts
 from llamea_gpu.spaces.catalogue import load_cloud
+from llamea_gpu.spaces.cloud import RECIPES
 from llamea_gpu.spaces.formats import import_cloud
 from llamea_gpu.spaces.formats.cloud_lines import Points
 
@@ -106,6 +107,7 @@ def test_a_cloud_holds_what_was_measured_and_where_it_comes_from(tmp_path: Path)
 
     found = load_cloud(str(tmp_path / "out.cloud.parquet"))
     assert len(found) == 60
+    assert found.recipe == RECIPES[-1]
     assert found.names == ToySpace.names
     assert found.default == (2, 2, 2, 2, 2, 2)
     for row in range(60):
