@@ -48,16 +48,20 @@ class QueuedEvaluate:
 
     def _accepted(self, configs: Any) -> list[tuple[int, ...]]:
         """Configurations to queue, as tuples; ValueError as of `submit`."""
-        configs = list(configs)
-        for config in configs:
-            if not self.space.contains(config):
-                raise ValueError(
-                    f"configurations must be valid in this space, but {config!r:.200} is not: "
-                    "check with space.contains or use space.repair"
-                )
+        configs = self._valid(configs)
         if self.pending + len(configs) > self.max_pending:
             raise ValueError(
                 f"at most {self.max_pending} configurations may be on their way, but got "
                 f"{len(configs)} more to {self.pending}: wait for some first"
             )
         return [tuple(map(int, config)) for config in configs]
+
+    def _valid(self, configs: Any) -> list[Any]:
+        listed = list(configs)
+        for config in listed:
+            if not self.space.contains(config):
+                raise ValueError(
+                    f"configurations must be valid in this space, but {config!r:.200} is not: "
+                    "check with space.contains or use space.repair"
+                )
+        return listed

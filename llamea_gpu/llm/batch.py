@@ -17,7 +17,6 @@ Not here: uploading to a provider. Two processes that ask in one folder.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hashlib
 import json
 import re
@@ -28,7 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from llamea_gpu.errors import LLMError, SettingsError
+from llamea_gpu.errors import LLMError, SettingsError, suggestion
 from llamea_gpu.files import write_text
 from llamea_gpu.llm._base import (
     ChatAnswer,
@@ -215,9 +214,8 @@ class BatchExchange:
     def _asked_record(self, request_id: str) -> Record[tuple[Message, ...] | None]:
         self._poll()
         if request_id not in self._asked:
-            close = difflib.get_close_matches(request_id, self._asked, n=3)
-            hint = f"; close: {', '.join(close)}" if close else ""
-            raise LLMError(f"no request {request_id!r} in {self._requests.folder}{hint}")
+            hint = suggestion(request_id, self._asked, f"it has {len(self._asked)} others")
+            raise LLMError(f"no request {request_id!r} in {self._requests.folder}: {hint}")
         return self._asked[request_id]
 
 

@@ -470,7 +470,7 @@ async def test_an_error_can_be_mended_by_hand(exchange: BatchExchange) -> None:
 
 async def test_answering_an_unknown_request_names_close_ones(exchange: BatchExchange) -> None:
     (await ask(exchange, chat_request("run-0001"))).cancel()
-    with pytest.raises(LLMError, match=r"no request 'run-001' .*close: run-0001"):
+    with pytest.raises(LLMError, match=r"no request 'run-001' .*did you mean run-0001"):
         exchange.submit_answer("run-001", "text", "a person")
 
 

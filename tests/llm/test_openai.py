@@ -430,6 +430,13 @@ async def test_a_local_server_needs_no_key(
     await client.aclose()
 
 
+def test_impossible_options_beside_a_key_in_the_wrong_place_do_not_show_it(secret: str) -> None:
+    options = OpenAIOptions("http://127.0.0.1:1/v1", f"sk-{secret}", max_retries=-1)
+    with pytest.raises(SettingsError) as caught:
+        OpenAIClient(options)
+    assert secret not in str(caught.value)
+
+
 def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("UNSET_KEY", raising=False)

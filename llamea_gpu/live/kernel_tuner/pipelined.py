@@ -73,7 +73,7 @@ class PipelinedEvaluate(ExplainingEvaluate):
             Stalled: too many asks in a row brought nothing new.
         """
         configs = self._accepted(configs)
-        rows = self._valid_rows(configs)
+        rows = [self.space.row(config) for config in configs]
         self._count_idle(1, len(self._unknown(rows)))
         self._asked += zip(configs, rows, strict=True)
         self._send(rows)

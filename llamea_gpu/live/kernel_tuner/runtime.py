@@ -66,12 +66,8 @@ class KernelTunerSpace:
     def row(self, config: Any) -> int:
         """Position among the valid configurations, -1 for one that is not."""
         try:
-            return self._row_of.get(config, -1)
-        except TypeError:  # unhashable: a list or an array instead of a tuple
-            pass
-        try:
             return self._row_of.get(tuple(config), -1)
-        except TypeError:
+        except TypeError:  # no sequence, or unhashable
             return -1
 
     def sample(self, n: int) -> list[KernelTunerConfiguration]:
@@ -196,22 +192,11 @@ class KernelTunerEvaluate(QueuedEvaluate):
             BudgetExhausted: the run is over, or Kernel Tuner failed.
             Stalled: too many asks in a row brought nothing new.
         """
-        rows = self._valid_rows(configs)
+        rows = [self.space.row(config) for config in self._valid(configs)]
         fresh = self._unknown(rows)
         self._count_idle(len(rows), len(fresh))
         self._measure(fresh)
         return [self._cost_of[row] for row in rows]
-
-    def _valid_rows(self, configs: Any) -> list[int]:
-        configs = list(configs)
-        rows = [self.space.row(config) for config in configs]
-        if rows and min(rows) < 0:
-            wrong = configs[rows.index(-1)]
-            raise ValueError(
-                f"configurations must be valid in this space, but {wrong!r:.200} is not: check "
-                "with space.contains or use space.repair"
-            )
-        return rows
 
     def _unknown(self, rows: Sequence[int]) -> list[int]:
         return [row for row in dict.fromkeys(rows) if row not in self._cost_of]
