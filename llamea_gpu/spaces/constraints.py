@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llamea_gpu.errors import SpaceError
@@ -170,75 +171,50 @@ class _Compiler:
     def compile(self, node: ast.expr, depth: int) -> _Evaluate:
         if depth > _MAX_DEPTH:
             raise self._refuse("nests too deeply")
-        parts = [self.compile(child, depth + 1) for child in self._operands(node)]
-        if isinstance(node, ast.Constant):
-            return _constant(node.value)
-        if isinstance(node, ast.Name):
-            return _parameter(node.id)
-        if isinstance(node, ast.BoolOp):
-            return _junction(isinstance(node.op, ast.And), parts)
-        if isinstance(node, ast.BinOp):
-            return _arithmetic(type(node.op), *parts)
-        if isinstance(node, ast.UnaryOp):
-            return _negation(type(node.op), parts[0])
-        if isinstance(node, ast.Compare):
-            return _comparison([_COMPARE[type(op)] for op in node.ops], parts)
-        if isinstance(node, ast.IfExp):
-            test, body, otherwise = parts
-            return lambda c: body(c) if test(c) else otherwise(c)
-        if isinstance(node, ast.Call):
-            function = _FUNCTIONS[node.func.id]  # type: ignore[attr-defined]  # _operands checked
-            return lambda c: function(*[part(c) for part in parts])
-        return lambda c: tuple([part(c) for part in parts])
+        parts = partial(self._parts, depth + 1)
+        match node:
+            case ast.Name(id=name) if name in self._names:
+                return lambda configuration: configuration[name]
+            case ast.Name():
+                raise self._refuse(
+                    f"mentions {quoted(node.id)}, which is no parameter of the space"
+                )
+            case ast.Constant(value=int() | float() | str() | bool() | None as value):
+                return lambda _: value
+            case ast.BoolOp():
+                return _junction(isinstance(node.op, ast.And), parts(*node.values))
+            case ast.BinOp() if type(node.op) in _BINARY:
+                return _arithmetic(type(node.op), *parts(node.left, node.right))
+            case ast.UnaryOp() if type(node.op) in _UNARY:
+                operate, (operand,) = _UNARY[type(node.op)], parts(node.operand)
+                return lambda configuration: operate(operand(configuration))
+            case ast.Compare():
+                operators = [_COMPARE[type(op)] for op in node.ops]
+                return _comparison(operators, parts(node.left, *node.comparators))
+            case ast.IfExp():
+                test, body, otherwise = parts(node.test, node.body, node.orelse)
+                return lambda c: body(c) if test(c) else otherwise(c)
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+                function, arguments = _FUNCTIONS[name], parts(*node.args)
+                return lambda c: function(*[argument(c) for argument in arguments])
+            case ast.Tuple() | ast.List():
+                elements = parts(*node.elts)
+                return lambda c: tuple([element(c) for element in elements])
+        raise self._refuse(f"uses {self._shown(node)}, which is not allowed")
 
-    def _operands(self, node: ast.expr) -> Sequence[ast.expr]:
-        """The node's sub-expressions; raises for a node outside the whitelist."""
-        if isinstance(node, ast.Name) and node.id not in self._names:
-            raise self._refuse(f"mentions {quoted(node.id)}, which is no parameter of the space")
-        if isinstance(node, ast.Name) or _is_allowed_constant(node):
-            return ()
-        if isinstance(node, ast.BoolOp):
-            return node.values
-        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-            return (node.left, node.right)
-        if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-            return (node.operand,)
-        if isinstance(node, ast.Compare):
-            return (node.left, *node.comparators)
-        if isinstance(node, ast.IfExp):
-            return (node.test, node.body, node.orelse)
-        if isinstance(node, ast.Tuple | ast.List):
-            return node.elts
-        if isinstance(node, ast.Call) and _is_allowed_call(node):
-            return node.args
+    def _parts(self, depth: int, *children: ast.expr) -> list[_Evaluate]:
+        return [self.compile(child, depth) for child in children]
+
+    def _shown(self, node: ast.expr) -> str:
         # Not ast.unparse: it would recurse into whatever depth the file chose.
         text = ast.get_source_segment(self._expression.strip(), node) or type(node).__name__
-        raise self._refuse(f"uses {text[:60]!r}, which is not allowed")
+        return repr(text[:60])
 
     def _refuse(self, why: str) -> ExpressionError:
         return ExpressionError(
             f"a constraint may hold arithmetic, comparisons, and/or/not, parameters and "
             f"{'/'.join(_FUNCTIONS)}, but {quoted(self._expression)} {why}"
         )
-
-
-def _is_allowed_constant(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(
-        node.value, int | float | str | bool | None
-    )
-
-
-def _is_allowed_call(node: ast.Call) -> bool:
-    named = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
-    return named and not node.keywords
-
-
-def _constant(value: Any) -> _Evaluate:
-    return lambda _: value
-
-
-def _parameter(name: str) -> _Evaluate:
-    return lambda configuration: configuration[name]
 
 
 def _junction(every: bool, parts: Sequence[_Evaluate]) -> _Evaluate:
@@ -271,11 +247,6 @@ def _arithmetic(kind: type[ast.operator], left: _Evaluate, right: _Evaluate) -> 
         return result
 
     return evaluate
-
-
-def _negation(kind: type[ast.unaryop], operand: _Evaluate) -> _Evaluate:
-    operate = _UNARY[kind]
-    return lambda configuration: operate(operand(configuration))
 
 
 def _comparison(
