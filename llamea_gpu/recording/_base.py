@@ -213,6 +213,18 @@ class Tracker:
                 f"the last with {status}: {message}"
             )
 
+    def outcome(self, recording: Recording | None, journal: Path) -> RecordOutcome:
+        """How a call ended, with what it has written."""
+        return RecordOutcome(
+            recording,
+            journal,
+            self.done,
+            self._total,
+            self.measured,
+            self.measured_s,
+            monotonic() - self._start,
+        )
+
     def _count(self, status: str) -> None:
         self.done += 1
         self.worked |= status == "ok"

@@ -36,7 +36,7 @@ from llamea_gpu.contract import (
     trouble_of,
 )
 from llamea_gpu.errors import BudgetExhausted, Stalled
-from llamea_gpu.frameworks.helion.notes import notes_on
+from llamea_gpu.frameworks.helion.kernel_script import notes_on
 from llamea_gpu.frameworks.helion.whole import BoundSpace
 from llamea_gpu.modelled import PlacedSpace, Run, WholeTask, begin
 from llamea_gpu.searchers.library import DescribedSpace

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from support.command_line import llamea
 from support.dot_script import write_dot_script
-from support.recorder_stages import FakeStage, fake_engine, fake_stages_on_node, trail
+from support.recorder_stages import FakeStage, fake_engine, fake_stages_on_node, opened, trail
 from support.waiting import GENEROUS_S
 
 from llamea_gpu.cluster.connection import connected
@@ -36,7 +36,6 @@ from llamea_gpu.recording.helion.grid import Grid
 from llamea_gpu.recording.helion.record import (
     RecordingPlan,
     measure,
-    measure_by,
 )
 from llamea_gpu.spaces.catalogue import load_cloud
 from llamea_gpu.spaces.formats import import_recording
@@ -78,12 +77,13 @@ def test_kernel_tuner_is_recorded_and_a_recording_goes_on(nodes: Any, tmp_path: 
 def test_a_grid_is_recorded_as_on_one_machine(nodes: Any, tmp_path: Path) -> None:
     settings = HelionSettings(command="llamea-gpu spaces record helion k.py", cluster="here")
     compiling, timing = [FakeStage("compile", tmp_path)] * 2, [FakeStage("time", tmp_path)]
-    expected = measure(PLAN, compiling, timing, tmp_path / "here.parquet", settings).recording
+    here = functools.partial(opened, compiling, timing, settings)
+    expected = measure(PLAN, here, (2, 1), tmp_path / "here.parquet", settings).recording
     spec = EngineSpec(functools.partial(fake_engine, tmp_path, 0.0, ""), Limits(start_s=GENEROUS_S))
     output = tmp_path / "there.parquet"
     with connected(nodes.address):
         gpus = find_gpus()
-        found = measure_by(
+        found = measure(
             PLAN, lambda _: ClusterPipeline(spec, gpus, 2), (2, gpus.count), output, settings
         ).recording
     assert expected is not None

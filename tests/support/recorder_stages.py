@@ -7,14 +7,18 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamea_gpu.engine.worker import Channel, Handler, Stage
 from llamea_gpu.errors import RecordingError
+
+if TYPE_CHECKING:
+    from llamea_gpu.engine.pipeline import Pipeline
+    from llamea_gpu.recording._base import HelionSettings
 
 FACTS = {
     "capability": "9.0",
@@ -131,6 +135,20 @@ def trail(folder: Path) -> list[dict[str, Any]]:
     path = folder / "trail.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def opened(
+    compiling: Sequence[FakeStage],
+    timing: Sequence[FakeStage],
+    how: HelionSettings,
+    logs: Path,
+) -> Pipeline:
+    """These stages in processes, with the limits of a recorder."""
+    # Not above: the processes that run the stages import this module.
+    from llamea_gpu.engine.pipeline import Pipeline
+    from llamea_gpu.recording.helion.record import limits_of
+
+    return Pipeline(compiling, timing, logs, limits_of(how))
 
 
 def fake_engine(

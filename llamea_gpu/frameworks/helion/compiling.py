@@ -36,40 +36,34 @@ class ConfigurationRefusedError(LlameaGpuError):
     """A configuration that Helion or Triton refuses: data to a recorder, not a fault."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a compiled kernel needs: attributes as in ``static.StaticReport``."""
+    """What compiled kernels need, each the most that any of them does.
 
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    tensor_memory_columns: int
-    num_warps: int
+    Attributes:
+        registers: a thread; spill_bytes: local memory a thread uses, spilled registers included.
+        shared_bytes: shared memory of one block.
+        tensor_memory_columns: tensor memory of one block (compute capability 10.0).
+        num_warps: warps of one block, as compiled: warp specialization adds some.
+    """
 
+    registers: int = 0
+    spill_bytes: int = 0
+    shared_bytes: int = 0
+    tensor_memory_columns: int = 0
+    num_warps: int = 0
 
-@dataclass(frozen=True, slots=True)
-class CompiledConfiguration:
-    """Generated code and Triton's ``CompiledKernel``s, one for each kernel that it launches."""
-
-    source: str
-    kernels: tuple[Any, ...]
-
-    def resources(self) -> Resources:
-        """The most that any of its kernels needs; asks the disassembler that Triton ships."""
-        found = [_resources(kernel) for kernel in self.kernels]
-        return Resources(
-            registers=max(r.registers for r in found),
-            spill_bytes=max(r.spill_bytes for r in found),
-            shared_bytes=max(r.shared_bytes for r in found),
-            tensor_memory_columns=max(r.tensor_memory_columns for r in found),
-            num_warps=max(r.num_warps for r in found),
-        )
+    @classmethod
+    def of(cls, kernels: Sequence[Any]) -> Resources:
+        """Of Triton's ``CompiledKernel``s; asks the disassembler that Triton ships."""
+        found = [_resources(kernel) for kernel in kernels]
+        return cls(**{name: max(each[name] for each in found) for name in found[0]})
 
 
 def compile_configuration(
     bound: Any, arguments: Sequence[object], config: Mapping[str, object]
-) -> CompiledConfiguration:
-    """Generate and compile; see the module's docstring.
+) -> tuple[Any, ...]:
+    """Triton's ``CompiledKernel``s of a configuration, one for each kernel that it launches.
 
     Args:
         bound: a ``BoundKernel``.
@@ -83,7 +77,7 @@ def compile_configuration(
     with tempfile.TemporaryDirectory(prefix="llamea-helion-") as folder:
         path = Path(folder) / "generated.py"
         path.write_text(source, encoding="utf-8")
-        return CompiledConfiguration(source, compile_file(path, bound.kernel.name, arguments))
+        return compile_file(path, bound.kernel.name, arguments)
 
 
 def compile_file(path: Path, name: str, arguments: Sequence[object]) -> tuple[Any, ...]:
@@ -243,16 +237,16 @@ def _summary(error: BaseException) -> str:
     return f"{text[:_HEAD]} ... {text[-_TAIL:]}"
 
 
-def _resources(kernel: Any) -> Resources:
+def _resources(kernel: Any) -> dict[str, int]:
     metadata = kernel.metadata
     registers, spill_bytes = _registers_and_spills(kernel.asm["cubin"])
-    return Resources(
-        registers=registers,
-        spill_bytes=spill_bytes,
-        shared_bytes=int(metadata.shared),
-        tensor_memory_columns=int(getattr(metadata, "tmem_size", None) or 0),
-        num_warps=int(metadata.num_warps),
-    )
+    return {
+        "registers": registers,
+        "spill_bytes": spill_bytes,
+        "shared_bytes": int(metadata.shared),
+        "tensor_memory_columns": int(getattr(metadata, "tmem_size", None) or 0),
+        "num_warps": int(metadata.num_warps),
+    }
 
 
 def _registers_and_spills(cubin: bytes) -> tuple[int, int]:

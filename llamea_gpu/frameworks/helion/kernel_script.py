@@ -26,6 +26,13 @@ from llamea_gpu.resources import resource_dir
 FUNCTION = "helion_kernel"
 DEFAULT_SHAPE = "medium"
 _SEED = 0
+_ORDER_NOTE = (
+    "A parameter such as loop_orders[0].1 says which of the dimensions that are left comes at that "
+    "place, counted from 0; the last place needs no parameter."
+)
+_NORMALISED_NOTE = (
+    "Helion normalises configurations: a setting without a meaning beside the others is ignored."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,12 @@ def recording_name(case: KernelCase) -> str:
     sizes = next((a.shape for a in case.arguments if hasattr(a, "shape")), ())
     shape = "x".join(str(int(size)) for size in sizes)
     return f"{case.name}-{shape}" if shape else case.name
+
+
+def notes_on(names: Sequence[str]) -> tuple[str, ...]:
+    """What a reader of a space with these parameters has to know that its values do not say."""
+    has_orders = any("." in name for name in names)
+    return (*([_ORDER_NOTE] if has_orders else []), _NORMALISED_NOTE)
 
 
 def _described(argument: Any) -> dict[str, object]:

@@ -16,15 +16,15 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.frameworks.helion.compiling import (
-    CompiledConfiguration,
     ConfigurationRefusedError,
+    Resources,
     compile_configuration,
 )
 from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case
@@ -101,27 +101,18 @@ GPUS: Mapping[str, GpuFacts] = {
 
 
 @dataclass(frozen=True, slots=True)
-class StaticReport:
+class StaticReport(Resources):
     """What compiling one configuration for a GPU tells without one. Not a measurement.
 
     Attributes:
         gpu: the GPU compiled for.
         fits: whether a block of it can be launched there.
         reason: why not; empty when it fits.
-        registers: a thread; spill_bytes: local memory a thread uses, spilled registers included.
-        shared_bytes: shared memory of one block.
-        tensor_memory_columns: tensor memory of one block (compute capability 10.0).
-        num_warps: warps of one block, as compiled: warp specialization adds some.
     """
 
     gpu: str
     fits: bool
     reason: str
-    registers: int = 0
-    spill_bytes: int = 0
-    shared_bytes: int = 0
-    tensor_memory_columns: int = 0
-    num_warps: int = 0
 
 
 class FakeArguments:
@@ -172,17 +163,6 @@ class FakeArguments:
         with _aligned_as_allocated():
             return kernel.bind(tuple(arguments))
 
-    def compile_configuration(
-        self, bound: Any, arguments: Sequence[object], config: Mapping[str, Any]
-    ) -> CompiledConfiguration:
-        """Compile one configuration to machine code.
-
-        Raises:
-            ConfigurationRefusedError: Helion or Triton refuses it.
-        """
-        with self.fake_tensors():
-            return compile_configuration(bound, tuple(arguments), config)
-
 
 class PretendedGpu(FakeArguments):
     """The GPU that :func:`pretend_gpu` stands in for; valid inside its ``with`` block only."""
@@ -200,26 +180,13 @@ class PretendedGpu(FakeArguments):
         make the compiler hang or abort: ``static_filter.static_reports`` survives those.
         """
         try:
-            compiled = self.compile_configuration(bound, arguments, config)
+            with self.fake_tensors():
+                kernels = compile_configuration(bound, tuple(arguments), config)
         except ConfigurationRefusedError as failure:
             return StaticReport(self.facts.short_name, False, str(failure))
-        needs = compiled.resources()
-        reason = _why_not(self.facts, needs.shared_bytes, needs.registers, needs.num_warps)
-        if needs.tensor_memory_columns > TENSOR_MEMORY_COLUMNS:
-            reason = reason or (
-                f"needs {needs.tensor_memory_columns} columns of tensor memory, but there are "
-                f"{TENSOR_MEMORY_COLUMNS}"
-            )
-        return StaticReport(
-            self.facts.short_name,
-            not reason,
-            reason,
-            needs.registers,
-            needs.spill_bytes,
-            needs.shared_bytes,
-            needs.tensor_memory_columns,
-            needs.num_warps,
-        )
+        needs = Resources.of(kernels)
+        reason = _why_not(self.facts, needs)
+        return StaticReport(self.facts.short_name, not reason, reason, **asdict(needs))
 
 
 @contextlib.contextmanager
@@ -408,18 +375,17 @@ def _forget_devices() -> None:
                 clear()
 
 
-def _why_not(facts: GpuFacts, shared_bytes: int, registers: int, num_warps: int) -> str:
+def _why_not(facts: GpuFacts, needs: Resources) -> str:
     """Why a block cannot be launched; empty when it can."""
-    threads = 32 * num_warps
-    if shared_bytes > facts.shared_bytes_a_block:
-        return (
-            f"needs {shared_bytes} bytes of shared memory a block, but there are "
-            f"{facts.shared_bytes_a_block}"
-        )
-    if threads > MAX_THREADS_A_BLOCK:
-        return f"needs {threads} threads a block, but there are {MAX_THREADS_A_BLOCK}"
+    threads = 32 * needs.num_warps
     # Registers are handed out a warp at a time, in units of 8 a thread.
-    rounded = -(-registers // 8) * 8
-    if rounded * threads > facts.registers:
-        return f"needs {rounded * threads} registers a block, but there are {facts.registers}"
+    registers = -(-needs.registers // 8) * 8 * threads
+    for needed, most, what in (
+        (needs.shared_bytes, facts.shared_bytes_a_block, "bytes of shared memory a block"),
+        (threads, MAX_THREADS_A_BLOCK, "threads a block"),
+        (registers, facts.registers, "registers a block"),
+        (needs.tensor_memory_columns, TENSOR_MEMORY_COLUMNS, "columns of tensor memory"),
+    ):
+        if needed > most:
+            return f"needs {needed} {what}, but there are {most}"
     return ""

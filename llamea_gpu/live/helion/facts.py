@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from llamea_gpu.contract import Configuration, DeviceFacts, KernelFacts, Optimizer
-from llamea_gpu.frameworks.helion.notes import notes_on
+from llamea_gpu.frameworks.helion.kernel_script import notes_on
 from llamea_gpu.frameworks.helion.space import HelionSpace
 from llamea_gpu.live.helion.runtime import HelionEvaluate, HelionSearch
 from llamea_gpu.searchers.helion.own import OwnSearch

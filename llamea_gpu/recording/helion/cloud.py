@@ -9,12 +9,11 @@ Needs a CUDA GPU and Helion 1.5 or newer.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,15 +24,15 @@ import numpy as np
 
 from llamea_gpu.cluster.connection import connected
 from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script
+from llamea_gpu.cluster.facts import installed
 from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus, run_on
 from llamea_gpu.contract import Configuration
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.pipeline import Outcome, Pipeline
 from llamea_gpu.engine.template import Template
-from llamea_gpu.engine.worker import Stage
 from llamea_gpu.frameworks.helion.kernel_script import recording_name
 from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
-from llamea_gpu.frameworks.helion.static import FakeArguments, facts_of_device, pretend_gpu
+from llamea_gpu.frameworks.helion.static import facts_of_device, pretend_gpu
 from llamea_gpu.recording._base import HelionSettings, RecordProgress
 from llamea_gpu.recording.clouds import (
     CloudOutcome,
@@ -44,6 +43,8 @@ from llamea_gpu.recording.clouds import (
     short_device,
 )
 from llamea_gpu.recording.helion.record import (
+    VERSIONS,
+    bound_kernel,
     check_installed,
     chosen_devices,
     common_facts,
@@ -97,7 +98,9 @@ def record_cloud(
         compiling = [CompileStage(script, how.shape, folder)] * compilers
         timing = [TimingStage(script, how.shape, folder, device) for device in devices]
         # Its processes open the kernel while this one does the same.
-        pipeline = stack.enter_context(opened(compiling, timing, how, template))
+        pipeline = stack.enter_context(
+            Pipeline(compiling, timing, folder, limits_of(how), template, hopeless=_HOPELESS)
+        )
         asked = replace(how, compilers=compilers, devices=devices)
         plan = plan_cloud(script, settings, asked, len(devices))
         return measure_cloud(
@@ -134,32 +137,12 @@ def _record_on_cluster(
             limits_of(how),
             PRELOAD,
             exclusive=True,
-            versions=_versions(),
+            versions=installed(VERSIONS),
             options={"hopeless": _HOPELESS},
         )
         pipeline = stack.enter_context(ClusterPipeline(spec, gpus, compilers))
         ahead = (_AHEAD * compilers + 1) * gpus.count
         return measure_cloud(plan, pipeline, ahead, output, settings, how, progress, start)
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")}
-
-
-@contextmanager
-def opened(
-    compiling: Sequence[Stage],
-    timing: Sequence[Stage],
-    how: HelionSettings,
-    template: Template | None = None,
-) -> Iterator[Pipeline]:
-    """The processes that measure."""
-    limits = limits_of(how)
-    with (
-        tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-") as logs,
-        Pipeline(compiling, timing, Path(logs), limits, template, hopeless=_HOPELESS) as pipeline,
-    ):
-        yield pipeline
 
 
 def plan_cloud(
@@ -170,15 +153,9 @@ def plan_cloud(
     Raises:
         RecordingError: no GPU, or a script that does not fit.
     """
-    import torch
-
+    case, bound, device, gpu = bound_kernel(script, how)
     from llamea_gpu.frameworks.helion.space import HelionSpace
 
-    devices = chosen_devices(how.devices)
-    properties = torch.cuda.get_device_properties(devices[0])
-    gpu = FakeArguments()
-    case = gpu.load_case(script, how.shape)
-    bound = gpu.bind(case.kernel, case.arguments)
     generation = bound.config_spec.create_config_generation()
     seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
 
@@ -191,16 +168,16 @@ def plan_cloud(
     space = make_space(np.random.default_rng(how.seed))
     default = space.place(bound.config_spec.default_config())
     known += [] if default is None else [default]
-    versions = _versions()
+    versions = installed(VERSIONS)
     header = {
         "journal": 1,
-        "name": how.name or f"{recording_name(case)}-{short_device(properties.name)}",
+        "name": how.name or f"{recording_name(case)}-{short_device(device)}",
         "kernel": case.name,
         "kernel_source": case.source,
         "script": script.stem,
         "shape": case.shape or "",
         "arguments": case.described_arguments(),
-        "device": properties.name,
+        "device": device,
         "framework": f"helion {versions['helion']}",
         "compilers": how.compilers or 1,
         "names": space.names,
@@ -217,7 +194,7 @@ def plan_cloud(
         lambda config: dict(space.config(config).config),
         measured,
         lambda pipeline: common_facts(pipeline.facts()),
-        f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else "",
+        gpu,
     )
 
 

@@ -12,7 +12,6 @@ Needs a CUDA GPU and Helion 1.5 or newer.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ import numpy as np
 
 from llamea_gpu.cluster.connection import connected
 from llamea_gpu.cluster.engine import DEVICE, EngineSpec, Script, Stages
+from llamea_gpu.cluster.facts import installed
 from llamea_gpu.cluster.pipeline import ClusterPipeline, find_gpus, run_on
 from llamea_gpu.engine.device_lock import devices_held
 from llamea_gpu.engine.journal import Journal, journal_path, open_journal
@@ -34,9 +34,8 @@ from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.nvidia import gpu_facts
 from llamea_gpu.engine.pipeline import Outcome, Pipeline, Task
 from llamea_gpu.engine.template import Template
-from llamea_gpu.engine.worker import Stage
 from llamea_gpu.errors import RecordingError
-from llamea_gpu.frameworks.helion.kernel_script import recording_name
+from llamea_gpu.frameworks.helion.kernel_script import KernelCase, recording_name
 from llamea_gpu.frameworks.helion.stages import PRELOAD, CompileStage, TimingStage
 from llamea_gpu.frameworks.helion.static import FakeArguments
 from llamea_gpu.recording._base import HelionSettings, RecordOutcome, RecordProgress, Tracker
@@ -50,6 +49,8 @@ from llamea_gpu.recording.helion.grid import (
 )
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.quoting import quoted
+
+VERSIONS = ("helion", "torch", "triton")  # of packages, that a recording names
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,15 @@ def record_kernel(
         compilers = settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
         plan = plan_recording(script, settings)
         stack.enter_context(devices_held(devices))
+        compiling = [CompileStage(script, settings.shape, folder)] * compilers
+        timing = [TimingStage(script, settings.shape, folder, device) for device in devices]
         return measure(
             plan,
-            [CompileStage(script, settings.shape, folder)] * compilers,
-            [TimingStage(script, settings.shape, folder, device) for device in devices],
+            lambda logs: Pipeline(compiling, timing, logs, limits_of(settings), template),
+            (compilers, len(devices)),
             output,
             settings,
             progress,
-            template,
         )
 
 
@@ -125,7 +127,7 @@ def _record_on_cluster(
             exclusive=True,
             versions=plan.versions,
         )
-        return measure_by(
+        return measure(
             plan,
             lambda _: ClusterPipeline(spec, gpus, compilers),
             (compilers, gpus.count),
@@ -152,13 +154,7 @@ def plan_recording(
     Raises:
         RecordingError: no GPU, or a script or grid that does not fit.
     """
-    devices = chosen_devices(settings.devices)
-    import torch
-
-    properties = torch.cuda.get_device_properties(devices[0])
-    gpu = FakeArguments()
-    case = gpu.load_case(script, settings.shape)
-    bound = gpu.bind(case.kernel, case.arguments)
+    case, bound, device, gpu = bound_kernel(script, settings)
     default = dict(bound.config_spec.default_config().config)
     slots = slots_of(bound)
     if grid is None and settings.grid is not None:
@@ -172,33 +168,30 @@ def plan_recording(
         arguments=case.described_arguments(),
         default_config=default,
         grid=grid,
-        versions={name: importlib.metadata.version(name) for name in ("helion", "torch", "triton")},
-        device=properties.name,
-        gpu=f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else "",
+        versions=installed(VERSIONS),
+        device=device,
+        gpu=gpu,
     )
+
+
+def bound_kernel(script: Path, settings: HelionSettings) -> tuple[KernelCase, Any, str, str]:
+    """A script's kernel, bound without storage; the first GPU's name, and what nvidia-smi calls it.
+
+    Raises:
+        RecordingError: no GPU, or a script that does not fit.
+    """
+    devices = chosen_devices(settings.devices)
+    import torch
+
+    properties = torch.cuda.get_device_properties(devices[0])
+    fake = FakeArguments()
+    case = fake.load_case(script, settings.shape)
+    bound = fake.bind(case.kernel, case.arguments)
+    uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else ""
+    return case, bound, properties.name, uuid
 
 
 def measure(
-    plan: RecordingPlan,
-    compiling: Sequence[Stage],
-    timing: Sequence[Stage],
-    output: Path,
-    settings: HelionSettings,
-    progress: Callable[[RecordProgress], None] = lambda _: None,
-    template: Template | None = None,
-) -> RecordOutcome:
-    """Put the plan's points through both stages on this machine; see :func:`measure_by`."""
-    return measure_by(
-        plan,
-        lambda logs: Pipeline(compiling, timing, logs, limits_of(settings), template),
-        (len(compiling), len(timing)),
-        output,
-        settings,
-        progress,
-    )
-
-
-def measure_by(
     plan: RecordingPlan,
     engine: Callable[[Path], AbstractContextManager[Pipeline | ClusterPipeline]],
     processes: tuple[int, int],
@@ -245,15 +238,7 @@ def measure_by(
             export_recording(recording, output, "native")
         if complete:
             where.unlink()
-    return RecordOutcome(
-        recording,
-        where,
-        tracker.done,
-        plan.grid.size,
-        tracker.measured,
-        tracker.measured_s,
-        monotonic() - start,
-    )
+    return tracker.outcome(recording, where)
 
 
 def limits_of(settings: HelionSettings) -> Limits:

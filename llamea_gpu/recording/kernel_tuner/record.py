@@ -118,15 +118,7 @@ def record_kernel(
             recording = assemble(facts, journal.entries, settings, sample)
             export_recording(recording, output, "native")
             where.unlink()
-    return RecordOutcome(
-        recording,
-        where,
-        tracker.done,
-        len(rows),
-        tracker.measured,
-        tracker.measured_s,
-        monotonic() - start,
-    )
+    return tracker.outcome(recording, where)
 
 
 @contextmanager

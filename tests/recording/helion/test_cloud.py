@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.recorder_stages import FakeStage
+from support.recorder_stages import FakeStage, opened
 from support.whole_spaces import Config, ToySpace, toy_cost
 
 from llamea_gpu.engine.journal import journal_path
@@ -29,7 +29,6 @@ from llamea_gpu.recording.clouds import CloudOutcome, CloudPlan, MixtureSettings
 from llamea_gpu.recording.helion import cloud
 from llamea_gpu.recording.helion.cloud import (
     measured,
-    opened,
     plan_cloud,
     record_cloud,
 )
@@ -94,7 +93,11 @@ def record(
     seen = [] if seen is None else seen
     compiling = [FakeStage("compile", folder, seconds)] * 2
     output = folder / "out.cloud.parquet"
-    with opened(compiling, timing or [FakeStage("time", folder, seconds)], how) as pipeline:
+    timing = timing or [FakeStage("time", folder, seconds)]
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        opened(compiling, timing, how, Path(logs)) as pipeline,
+    ):
         return measure_cloud(plan, pipeline, 5, output, settings, how, seen.append)
 
 

@@ -11,12 +11,13 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.recorder_stages import FakeStage, trail
+from support.recorder_stages import FakeStage, opened, trail
 from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
@@ -61,14 +62,11 @@ def record(
     seen: list[RecordProgress] | None = None,
 ) -> RecordOutcome:
     seen = [] if seen is None else seen
-    return measure(
-        plan,
-        [FakeStage("compile", folder, seconds)] * 2,
-        [FakeStage("time", folder, seconds)],
-        folder / "out.parquet",
-        settings or HelionSettings(command="llamea-gpu spaces record helion k.py"),
-        seen.append,
-    )
+    settings = settings or HelionSettings(command="llamea-gpu spaces record helion k.py")
+    compiling = [FakeStage("compile", folder, seconds)] * 2
+    timing = [FakeStage("time", folder, seconds)]
+    engine = partial(opened, compiling, timing, settings)
+    return measure(plan, engine, (2, 1), folder / "out.parquet", settings, seen.append)
 
 
 def test_a_recording_holds_what_was_measured_and_where_it_comes_from(tmp_path: Path) -> None:
@@ -212,8 +210,9 @@ def test_a_start_that_fails_leaves_no_journal_to_a_mended_kernel(tmp_path: Path)
     output = tmp_path / "out.parquet"
     # Late: some configurations have failed to compile by then.
     wrong = FakeStage("time", tmp_path, 0.5, refuses="the default configuration is wrong")
+    engine = partial(opened, [FakeStage("compile", tmp_path)], [wrong], HelionSettings())
     with pytest.raises(RecordingError, match="is wrong"):
-        measure(PLAN, [FakeStage("compile", tmp_path)], [wrong], output, HelionSettings())
+        measure(PLAN, engine, (1, 1), output, HelionSettings())
     assert not journal_path(output).exists()
 
 
