@@ -5,7 +5,7 @@ methodology; the `Evaluator`, which answers a searcher from the recording (or fr
 `CostSource`: see `llamea_gpu.modelled`) and owns costs, memory, budget and clock; the paired seeds
 of repeats.
 
-What it does not do: keep time (`llamea_gpu.clocks`, whose names it passes on), say how long a task
+What it does not do: keep time (`llamea_gpu.clocks`), say how long a task
 lasts and what chance reaches (`llamea_gpu.baseline`), run a searcher (`llamea_gpu.sandbox`), or
 score a trace (`llamea_gpu.scoring`).
 """
@@ -21,22 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from llamea_gpu.baseline import (
-    AXIS_POINTS,
-    cutoff_evaluations,
-    sequential_yardstick,
-    simulated_yardstick,
-)
-from llamea_gpu.clocks import (
-    Clock,
-    Measurement,
-    ParallelClock,
-    PipelinedClock,
-    SequentialClock,
-    Visit,
-    default_clock,
-    make_clock,
-)
+from llamea_gpu.baseline import sequential_yardstick, simulated_yardstick
+from llamea_gpu.clocks import Clock, Measurement, Visit, default_clock, make_clock
 from llamea_gpu.curves import Frame
 from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
 from llamea_gpu.spaces.recording import STATUSES
@@ -44,26 +30,6 @@ from llamea_gpu.spaces.recording import STATUSES
 if TYPE_CHECKING:
     from llamea_gpu.spaces.recording import Recording
     from llamea_gpu.spaces.space import Value
-
-__all__ = [
-    "AXIS_POINTS",
-    "MAX_PENDING",
-    "OUTCOMES",
-    "Clock",
-    "CostSource",
-    "Evaluator",
-    "ParallelClock",
-    "PipelinedClock",
-    "RecordedCosts",
-    "SequentialClock",
-    "Task",
-    "Trace",
-    "build_tasks",
-    "cutoff_evaluations",
-    "default_clock",
-    "make_clock",
-    "run_seed",
-]
 
 FloatArray = NDArray[np.float64]
 

@@ -44,6 +44,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from llamea_gpu.clocks import SequentialClock
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.sandbox.jobs import Job
 from llamea_gpu.sandbox.pool import Sandbox
@@ -53,7 +54,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher, resolve, resolve_prog
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.catalogue import list_spaces, load_space, search_path_from_environment
 from llamea_gpu.spaces.formats import import_recording
-from llamea_gpu.tasks import SequentialClock, Task, run_seed
+from llamea_gpu.tasks import Task, run_seed
 
 GA_PARAMETERS = {"popsize": 20, "maxiter": 100, "mutation_chance": 10}
 SEARCHERS: dict[str, tuple[str, str, Any]] = {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from support.recordings import small_recording
 
-from llamea_gpu.baseline import _BatchRuns, _PipelinedRuns, simulated_yardstick
+from llamea_gpu.baseline import _BatchRuns, _PipelinedRuns, cutoff_evaluations, simulated_yardstick
 from llamea_gpu.clocks import ParallelClock, PipelinedClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.scoring import score_space
 from llamea_gpu.spaces.catalogue import list_spaces, load_space
-from llamea_gpu.tasks import Evaluator, Task, Trace, cutoff_evaluations
+from llamea_gpu.tasks import Evaluator, Task, Trace
 
 # Every third of those measured in batches, from where most configurations fail to where least do.
 EVERY_THIRD = (

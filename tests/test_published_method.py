@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 from support.driver import run_in_process
 
+from llamea_gpu.clocks import SequentialClock
 from llamea_gpu.programs.classical.genetic_algorithm import GeneticAlgorithm
 from llamea_gpu.programs.classical.random_search import RandomSearch
 from llamea_gpu.scoring import ExternalTrace, aggregate, score_space
 from llamea_gpu.spaces.formats import export_recording, import_recording
-from llamea_gpu.tasks import SequentialClock, Task, Trace, run_seed
+from llamea_gpu.tasks import Task, Trace, run_seed
 
 TIME_KEYS = ["compilation", "runtimes", "framework", "search_algorithm", "validation"]
 T4_FILES = [

@@ -11,20 +11,10 @@ import pytest
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.baseline import cutoff_evaluations
+from llamea_gpu.clocks import Clock, ParallelClock, PipelinedClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted, Stalled, TaskError
-from llamea_gpu.tasks import (
-    MAX_PENDING,
-    OUTCOMES,
-    Clock,
-    Evaluator,
-    ParallelClock,
-    PipelinedClock,
-    SequentialClock,
-    Task,
-    Trace,
-    cutoff_evaluations,
-    run_seed,
-)
+from llamea_gpu.tasks import MAX_PENDING, OUTCOMES, Evaluator, Task, Trace, run_seed
 
 INF = float("inf")
 # Costs 1..21 ms, one second an evaluation. Median 11, so c(.95) = 1.5 and c(.01) = 10.9.

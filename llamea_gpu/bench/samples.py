@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llamea_gpu.baseline import AXIS_POINTS
 from llamea_gpu.bench.findings import CURVE_POINTS
 from llamea_gpu.bench.plan import Plan, RunKey, SpaceInfo
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.scoring import SpaceScore, resampled_curves, score_space
 from llamea_gpu.statistics import bootstrap_counts
-from llamea_gpu.tasks import AXIS_POINTS, Trace
+from llamea_gpu.tasks import Trace
 
 FloatArray = NDArray[np.float64]
 

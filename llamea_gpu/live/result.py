@@ -202,7 +202,6 @@ class Watch:
         self._progress = progress
         self.before_s = 0.0
         self._start = monotonic()
-        self.before_s = 0.0
         self._marks: list[tuple[int, float]] = []  # so many were known at that second
 
     @property

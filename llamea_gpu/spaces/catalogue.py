@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ SPLITS = ("train", "validation", "test")
 CLOUD_SUFFIX = ".cloud.parquet"
 CARD_SUFFIX = ".model.json"  # of a cloud's model, see llamea_gpu.models.card
 YARDSTICK_SUFFIX = ".yardstick.json"  # see llamea_gpu.runner.yardsticks
-_SUFFIXES = (".parquet", ".json", ".json.gz", ".jsonl", ".jsonl.gz")
+_SUFFIXES = (".json.gz", ".jsonl.gz", ".parquet", ".jsonl", ".json")
 _NOT_RECORDINGS = (
     *("T1.json", ".meta.jsonl", ".chat.jsonl"),
     *(CLOUD_SUFFIX, CARD_SUFFIX, YARDSTICK_SUFFIX),
@@ -57,7 +57,7 @@ def list_spaces(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
         UnknownSpaceError: a folder of the search path does not exist.
         SpaceFormatError: a ``splits.toml`` is malformed.
     """
-    return _listed(search_path, _space_name)
+    return _listed(search_path, _SUFFIXES, _NOT_RECORDINGS)
 
 
 def list_clouds(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
@@ -67,7 +67,7 @@ def list_clouds(search_path: Sequence[Path] = ()) -> list[CatalogueEntry]:
         UnknownSpaceError: a folder of the search path does not exist.
         SpaceFormatError: a ``splits.toml`` is malformed.
     """
-    return _listed(search_path, _cloud_name)
+    return _listed(search_path, (CLOUD_SUFFIX,))
 
 
 def load_space(spec: str, search_path: Sequence[Path] = ()) -> Recording:
@@ -228,8 +228,9 @@ def _is_file(spec: str) -> bool:
 
 
 def _listed(
-    search_path: Sequence[Path], named: Callable[[Path, Path], str | None]
+    search_path: Sequence[Path], suffixes: Sequence[str], others: tuple[str, ...] = ()
 ) -> list[CatalogueEntry]:
+    """Files of these suffixes, but for those whose names end with one of ``others``."""
     entries: dict[str, CatalogueEntry] = {}
     for folder in (resource_dir("tuning_spaces"), *map(Path, search_path)):
         if not folder.is_dir():
@@ -239,28 +240,13 @@ def _listed(
             )
         splits = _read_splits(folder)
         for path in sorted(folder.rglob("*")):
-            name = named(folder, path)
-            if name is not None:
-                entries.setdefault(name, CatalogueEntry(name, path, splits.get(name, "")))
+            suffix = next((s for s in suffixes if path.name.endswith(s)), None)
+            hidden = path.name.startswith(".") or path.name in _BENCH_FILES
+            if suffix is None or hidden or path.name.endswith(others) or not path.is_file():
+                continue
+            name = path.relative_to(folder).as_posix().removesuffix(suffix)
+            entries.setdefault(name, CatalogueEntry(name, path, splits.get(name, "")))
     return list(entries.values())
-
-
-def _cloud_name(folder: Path, path: Path) -> str | None:
-    if path.name.startswith(".") or not path.name.endswith(CLOUD_SUFFIX) or not path.is_file():
-        return None
-    return path.relative_to(folder).as_posix().removesuffix(CLOUD_SUFFIX)
-
-
-def _space_name(folder: Path, path: Path) -> str | None:
-    if path.name.startswith(".") or path.name.endswith(_NOT_RECORDINGS) or not path.is_file():
-        return None
-    if path.name in _BENCH_FILES:
-        return None
-    relative = path.relative_to(folder).as_posix()
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if relative.endswith(suffix):
-            return relative.removesuffix(suffix)
-    return None
 
 
 def _read_splits(folder: Path) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from support.fake_openai import FakeOpenAI, Reply, completion
 from support.recordings import small_recording
 
 from llamea_gpu.bench.plan import describe_searcher
+from llamea_gpu.clocks import PipelinedClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled, TaskError
 from llamea_gpu.programs import Program
 from llamea_gpu.runner import Runner
@@ -26,7 +27,7 @@ from llamea_gpu.searchers.registry import ProgramSearcher, resolve
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.seeded import SeededSpace
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import Evaluator, PipelinedClock, SequentialClock, Task, Trace
+from llamea_gpu.tasks import Evaluator, Task, Trace
 
 LLM = "llm:m?rounds=1&initial=4&batch=12"
 UNTRUSTED = '''

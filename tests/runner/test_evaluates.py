@@ -12,13 +12,14 @@ import pytest
 from support import submitting
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import make_clock
 from llamea_gpu.live.queued import QueuedEvaluate
 from llamea_gpu.programs import Program
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import LocalEvaluate, run_optimizer
 from llamea_gpu.searchers.registry import ProgramSearcher
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import MAX_PENDING, Evaluator, Task, Trace, make_clock
+from llamea_gpu.tasks import MAX_PENDING, Evaluator, Task, Trace
 
 Run = Callable[[str, Task], Trace]
 SEED = 5

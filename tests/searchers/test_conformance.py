@@ -21,6 +21,7 @@ from support.driver import Evaluate, run_in_process
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import ParallelClock, PipelinedClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted
 from llamea_gpu.programs import Program, admit
 from llamea_gpu.programs.shipped import shipped
@@ -30,7 +31,7 @@ from llamea_gpu.searchers.registry import resolve_program
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import ParallelClock, PipelinedClock, SequentialClock, Task, Trace, run_seed
+from llamea_gpu.tasks import Task, Trace, run_seed
 
 NAMES = tuple(shipped())
 ASYNCHRONOUS = [name for name in NAMES if ".submit(" in resolve_program(name).program.source]

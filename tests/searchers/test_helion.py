@@ -11,6 +11,7 @@ import pytest
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.contract import Configuration
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.runner import Runner
@@ -18,7 +19,7 @@ from llamea_gpu.runner.local import RecordedSpace, run_optimizer
 from llamea_gpu.searchers.library import LibrarySearcher
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.recording import Recording
-from llamea_gpu.tasks import ParallelClock, Task, Trace
+from llamea_gpu.tasks import Task, Trace
 
 SEARCHES = (
     "LFBOTreeSearch",

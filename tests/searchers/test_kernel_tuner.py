@@ -20,6 +20,7 @@ from support.handmade import line_recording
 from support.imports import hidden_from_processes
 from support.kernel_tuner_runs import RESTRICTION, KernelTuner, budgeted, constrained_recording
 
+from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import BudgetExhausted, SearcherError, Stalled
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.local import run_optimizer
@@ -31,7 +32,7 @@ from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.formats import import_recording
 from llamea_gpu.spaces.space import SearchSpace, SpaceView
-from llamea_gpu.tasks import Evaluator, ParallelClock, Task, Trace
+from llamea_gpu.tasks import Evaluator, Task, Trace
 
 pytest.importorskip("kernel_tuner")
 

@@ -16,11 +16,12 @@ from support.driver import run_in_process
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import SequentialClock
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.searchers.optuna_samplers import names
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import load_space
-from llamea_gpu.tasks import SequentialClock, Task
+from llamea_gpu.tasks import Task
 
 SAMPLERS = names()
 

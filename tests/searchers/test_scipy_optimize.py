@@ -12,12 +12,13 @@ from support.driver import Evaluate, run_in_process
 from support.handmade import line_recording
 from support.recordings import small_recording
 
+from llamea_gpu.clocks import ParallelClock, SequentialClock
 from llamea_gpu.errors import BudgetExhausted, SearcherError
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.searchers.scipy_optimize import names
 from llamea_gpu.spaces.catalogue import load_space
 from llamea_gpu.spaces.space import SpaceView
-from llamea_gpu.tasks import ParallelClock, SequentialClock, Task
+from llamea_gpu.tasks import Task
 
 METHODS = names()
 

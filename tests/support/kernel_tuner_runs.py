@@ -13,10 +13,11 @@ from unittest import mock
 
 import numpy as np
 
+from llamea_gpu.clocks import SequentialClock
 from llamea_gpu.seeding import seed_process
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import Recording, RecordingInfo
-from llamea_gpu.tasks import SequentialClock, Task
+from llamea_gpu.tasks import Task
 
 NAMES = ("block", "warps", "rate", "mode", "stages")
 VALUES = ((16, 32, 64, 128, 256), (1, 2, 4, 8), (0.5, 1.0, 2.0), ("flat", "deep", "wide"), (1, 2))

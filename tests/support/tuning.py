@@ -15,10 +15,11 @@ import numpy as np
 from constraint import FunctionConstraint
 from kernel_tuner import tune_kernel
 
+from llamea_gpu.clocks import SequentialClock
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.spaces.recording import Recording
 from llamea_gpu.spaces.space import SearchSpace
-from llamea_gpu.tasks import SequentialClock, Task
+from llamea_gpu.tasks import Task
 
 _names = itertools.count()
 

@@ -48,11 +48,6 @@ class PipelinedProvider(StreamedProvider):
             compilers=compilers or max(1, len(os.sched_getaffinity(0)) - 1), **arguments
         )
 
-    @property
-    def pending(self) -> int:
-        """Configurations that were submitted and not yet returned by :meth:`wait`."""
-        return int(super().pending) + len(self._left) + (self._here is not None)
-
     def setup(self) -> None:
         """Hand the engine what is right, or say why it does not measure."""
         if self._engine is not None:

@@ -80,12 +80,6 @@ class StreamedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             raise
 
     @property
-    def pending(self) -> int:
-        """Configurations that were submitted and not yet returned by :meth:`wait`."""
-        on_way = [] if self._engine is None else self._engine.pending
-        return len(on_way) + len(self._done)
-
-    @property
     def streams(self) -> bool:
         """Whether the engine runs: whether `submit` and `wait` may be called."""
         return self._engine is not None

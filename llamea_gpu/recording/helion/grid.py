@@ -237,11 +237,7 @@ _PREFERRED = {
 _USUAL_BLOCK = 64
 
 
-class _Absent:
-    """An element that a configuration does not have."""
-
-
-_ABSENT = _Absent()
+_ABSENT = object()  # an element that a configuration does not have
 
 
 def _key(name: str) -> str:

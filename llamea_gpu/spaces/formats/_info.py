@@ -11,24 +11,6 @@ from llamea_gpu.spaces.recording import RecordingInfo
 from llamea_gpu.spaces.space import Value
 
 
-def info_to_json(info: RecordingInfo) -> dict[str, Any]:
-    """A JSON object from which :func:`info_from_json` makes an equal RecordingInfo."""
-    default = info.default_configuration
-    return {
-        "name": info.name,
-        "kernel": info.kernel,
-        "device": info.device,
-        "framework": info.framework,
-        "kernel_source": info.kernel_source,
-        "arguments": [dict(argument) for argument in info.arguments],
-        "default_configuration": None if default is None else dict(default),
-        "references_ms": dict(info.references_ms),
-        "parallel_workers": info.parallel_workers,
-        "provenance": dict(info.provenance),
-        "exhaustive": info.exhaustive,
-    }
-
-
 def info_from_json(fields: Fields, name: str | None) -> RecordingInfo:
     """Check every type; ``name`` overrides the one stored.
 

@@ -15,6 +15,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from llamea_gpu.spaces.formats._base import (
     format_errors,
     parse_json,
 )
-from llamea_gpu.spaces.formats._info import info_from_json, info_to_json
+from llamea_gpu.spaces.formats._info import info_from_json
 from llamea_gpu.spaces.formats._t1 import T1, check_coverage, read_t1
 from llamea_gpu.spaces.quoting import quoted
 from llamea_gpu.spaces.recording import STATUSES, Recording, RecordingInfo
@@ -126,7 +127,7 @@ def write_kernel_tuner_cache(recording: Recording, path: Path) -> None:
         "tune_params_keys": list(space.names),
         "tune_params": dict(zip(space.names, map(list, space.values), strict=True)),
         "objective": "time",
-        _OURS: info_to_json(info),
+        _OURS: asdict(info),
     }
     lines = [f"{json.dumps(key)}: {entry}" for key, entry in entries.items()]
     with path.open("w", encoding="utf-8") as file:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from llamea_gpu.spaces.formats._base import MAX_ROWS, Fields, format_errors, par
 from llamea_gpu.spaces.formats._files import MAX_TEXT_BYTES, decoded, open_file
 from llamea_gpu.spaces.formats._info import (
     info_from_json,
-    info_to_json,
     parameters_from_json,
     parameters_to_json,
 )
@@ -106,7 +106,7 @@ def write_native(recording: Recording, path: Path) -> None:
     space = recording.space
     check_column_names(space.names, _RESERVED)
     header = {
-        **info_to_json(recording.info),
+        **asdict(recording.info),
         "parameters": parameters_to_json(space.names, space.values),
     }
     columns: dict[str, Any] = {
@@ -237,11 +237,9 @@ def status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic]
     Raises:
         SpaceFormatError: a word is no status.
     """
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
     parts = [np.empty(0, dtype=np.uint8)]
-    for chunk in column.chunks:
-        words = chunk.dictionary.to_pylist()
+    for dictionary, indices in _dictionaries(column):
+        words = dictionary.to_pylist()
         unknown = [word for word in words if word not in STATUSES]
         if unknown:
             raise SpaceFormatError(
@@ -251,8 +249,16 @@ def status_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.generic]
                 "Rename that status.",
             )
         codes = np.array([STATUSES.index(word) for word in words], dtype=np.uint8)
-        parts.append(codes[np.from_dlpack(chunk.indices)])
+        parts.append(codes[indices])
     return np.concatenate(parts)
+
+
+def _dictionaries(column: pa.ChunkedArray) -> Iterator[tuple[pa.Array, npt.NDArray[Any]]]:
+    """The words of each chunk of a column of texts, and which of them its rows have."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    for chunk in column.chunks:
+        yield chunk.dictionary, np.from_dlpack(chunk.indices)
 
 
 def _header(path: Path, raw: bytes | None) -> Fields:
@@ -346,7 +352,7 @@ def write_native_cloud(cloud: Cloud, path: Path) -> None:
     check_column_names(cloud.names, tuple(_RULES))
     header = {
         "kind": KIND,
-        **info_to_json(cloud.info),
+        **asdict(cloud.info),
         "script": cloud.script,
         "shape": cloud.shape,
         "parameters": parameters_to_json(cloud.names, cloud.values),
@@ -368,11 +374,9 @@ def write_native_cloud(cloud: Cloud, path: Path) -> None:
 def _words(path: Path, name: str, column: pa.ChunkedArray) -> npt.NDArray[np.str_]:
     import pyarrow.compute as pc  # takes a tenth of a second, and recordings do not need it
 
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
     parts = [np.empty(0, dtype="<U1")]
-    for chunk in column.chunks:
-        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
+    for dictionary, indices in _dictionaries(column):
+        longest = pc.max(pc.binary_length(dictionary)).as_py() or 0
         if longest > 4 * MOST_LETTERS:  # bytes of UTF-8
             raise SpaceFormatError(
                 path,
@@ -380,8 +384,7 @@ def _words(path: Path, name: str, column: pa.ChunkedArray) -> npt.NDArray[np.str
                 f"a word may have at most {MOST_LETTERS} letters, but one has {longest} bytes",
                 "Shorten it.",
             )
-        words = np.array(chunk.dictionary.to_pylist(), dtype=np.str_)
-        parts.append(words[np.from_dlpack(chunk.indices)])
+        parts.append(np.array(dictionary.to_pylist(), dtype=np.str_)[indices])
     return np.concatenate(parts)
 
 

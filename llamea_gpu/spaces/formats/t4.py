@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from llamea_gpu.spaces.formats._base import (
 )
 from llamea_gpu.spaces.formats._info import (
     info_from_json,
-    info_to_json,
     parameters_from_json,
     parameters_to_json,
 )
@@ -122,7 +122,7 @@ def write_t4(recording: Recording, path: Path) -> None:
         "metadata": {
             "timeunit": "seconds",
             _OURS: {
-                **info_to_json(recording.info),
+                **asdict(recording.info),
                 "parameters": parameters_to_json(space.names, space.values),
             },
         },
