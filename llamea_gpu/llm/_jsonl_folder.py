@@ -36,14 +36,6 @@ class Record(Generic[T]):
         return f"{self.path}, line {self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Read(Generic[T]):
-    """One file as it was read: inode, size and time of change, and what it held."""
-
-    identity: tuple[int, int, int]
-    records: tuple[Record[T], ...]
-
-
 class JsonlFolder(Generic[T]):
     """The records of every ``*.jsonl`` in ``folder``, in order of file name and line.
 
@@ -53,7 +45,8 @@ class JsonlFolder(Generic[T]):
     def __init__(self, folder: Path, interpret: Callable[[dict[str, Any]], T]) -> None:
         self.folder = folder
         self._interpret = interpret
-        self._files: dict[str, _Read[T]] = {}
+        # By name: inode, size and time of change of what was read, and what it held.
+        self._files: dict[str, tuple[tuple[int, int, int], tuple[Record[T], ...]]] = {}
         self._warnings: dict[str, None] = {}  # an ordered set
 
     @property
@@ -84,21 +77,21 @@ class JsonlFolder(Generic[T]):
     def records(self) -> Iterator[Record[T]]:
         """All records read so far."""
         for name in sorted(self._files):
-            yield from self._files[name].records
+            yield from self._files[name][1]
 
     def _read_new(self, name: str) -> bool:
-        path, before = self.folder / name, self._files.get(name)
+        path = self.folder / name
         try:
             status = path.stat()
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if before is not None and before.identity == identity:
+            if name in self._files and self._files[name][0] == identity:
                 return False
             with path.open("rb") as file:
                 lines = file.read().split(b"\n")
         except OSError as error:  # removed meanwhile, or unreadable: say so and look again later
             self.warn(f"{path}: cannot be read: {error.strerror}")
             return False
-        self._files[name] = _Read(identity, tuple(self._taken(path, lines)))
+        self._files[name] = identity, tuple(self._taken(path, lines))
         return True
 
     def _taken(self, path: Path, lines: list[bytes]) -> Iterator[Record[T]]:

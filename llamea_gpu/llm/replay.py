@@ -115,13 +115,11 @@ class ReplayClient:
 
     def _find(self, request: ChatRequest) -> int:
         same = self._by_key.get(request.key, [])
-        named = [i for i in same if self._exchanges[i].request.request_id == request.request_id]
-        fresh = [i for i in same if i not in self._served]
-        fresh_named = [i for i in named if i in fresh]
+        named = {i for i in same if self._exchanges[i].request.request_id == request.request_id}
         # Asked again under its own name, as a resumed run does, an exchange is served again.
-        found = fresh_named or named or fresh
-        if found:
-            return found[0]
+        left = [i for i in same if i in named or i not in self._served]
+        if left:
+            return min(left, key=lambda i: (i not in named, i in self._served))
         problem = self._used_up(request, len(same)) if same else self._unseen(request)
         if self._strict or request.request_id not in self._by_name:
             raise UnseenPromptError(problem)

@@ -90,11 +90,10 @@ def _parsed(source: str, class_name: str, screened: bool) -> Program:
     if optimizer is None or problems:
         clauses = "; ".join(problem.clause for problem in problems[:_SHOWN_PROBLEMS])
         raise AnswerError(problems[0].kind, f"{clauses[0].upper()}{clauses[1:]}.")
-    defaults = defaults_of(optimizer, tree)
     return Program(
         source=source,
         class_name=optimizer.name,
-        hyperparameters=tuple((name, default.value) for name, default in defaults.items()),
+        hyperparameters=tuple(defaults_of(optimizer, tree).items()),
         idea=idea_of(tree, optimizer),
         digest=program_digest(tree, optimizer.name),  # last: the tree is another afterwards
     )

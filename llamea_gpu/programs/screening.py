@@ -177,7 +177,9 @@ def _is_within(dotted: str, parts: frozenset[str]) -> bool:
 
 
 def _names(nodes: Nodes) -> Iterator[Problem]:
-    own = {node.id for node in nodes if isinstance(node, ast.Name) and _binds(node)}
+    own = {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     for node in nodes:
         if isinstance(node, ast.Name) and node.id in _FORBIDDEN_NAMES - own:
@@ -187,10 +189,6 @@ def _names(nodes: Nodes) -> Iterator[Problem]:
         elif isinstance(node, ast.Attribute) and node.attr in _FORBIDDEN_ATTRIBUTES:
             clause = f"line {node.lineno} uses {node.attr!r}, which is not allowed"
             yield Problem("forbidden-call", clause)
-
-
-def _binds(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _module_level(tree: ast.Module, nodes: Nodes) -> Iterator[Problem]:

@@ -77,16 +77,15 @@ def ms(value: float) -> str:
     return f"{value:.4g} ms" if math.isfinite(value) else "failed"
 
 
-def span(values: Iterable[float]) -> str:
+def span(values: Iterable[float], written: Callable[[float], str] = count) -> str:
     """The least and the greatest, or the one value there is."""
-    low, high = min(values := list(values)), max(values)
-    return count(low) if count(low) == count(high) else f"{count(low)} to {count(high)}"
+    low, high = written(min(values := list(values))), written(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def spread(values: Iterable[float]) -> str:
-    """The least and the greatest in two decimals, or the one value there is."""
-    low, high = number(min(values := list(values))), number(max(values))
-    return low if low == high else f"{low} to {high}"
+    """The same in two decimals."""
+    return span(values, number)
 
 
 def one_line(text: str, limit: int) -> str:

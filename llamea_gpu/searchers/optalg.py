@@ -56,14 +56,15 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
         tree = parse(source)
     except AnswerError as error:
         raise SearcherError(f"{path} must be Python source, but: {error}") from error
+    defaults: dict[str, Hyperparameter]
     if _is_strategy_module(tree, class_name):
-        defaults = _module_defaults(tree)
+        options = module_options(tree).items()
+        defaults = {key: value for key, value in options if isinstance(value, int | float)}
         idea = idea_of(tree)
         tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_tune", name=_TUNE)
     else:
         owner = _class(path, tree, class_name)
-        declared = defaults_of(owner, tree)
-        defaults = {key: default.value for key, default in declared.items()}
+        defaults = defaults_of(owner, tree)
         idea = idea_of(tree, owner)
         tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_class", name=owner.name)
     program = Program(
@@ -104,9 +105,3 @@ def _is_strategy_module(tree: ast.Module, chosen: str) -> bool:
         return True
     owner = classes_of(tree).get(chosen)
     return owner is not None and not any(method_of(owner, name) for name in ("__call__", _TUNE))
-
-
-def _module_defaults(tree: ast.Module) -> dict[str, Hyperparameter]:
-    """The options of a strategy module that are numbers; none when it has no table of them."""
-    options = module_options(tree)
-    return {key: value for key, value in options.items() if isinstance(value, int | float)}

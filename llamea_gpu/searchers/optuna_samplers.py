@@ -95,14 +95,22 @@ class OptunaSearch:
 
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
         """Ask and tell until the budget ends or everything is measured."""
+        from optuna.trial import create_trial
+
         study = self._study(int(rng.integers(2**31)))
         parameters = _distributions(space)
         seen: set[Configuration] = set()
-        in_vain = 0
+
+        def tell(config: Configuration, cost: float) -> None:
+            """Let the study know of a measurement that it did not suggest."""
+            params = {name: config[int(name)] for name in parameters}
+            study.add_trial(create_trial(params=params, distributions=parameters, value=cost))
+            seen.add(config)
+
         measured = measured_in(space)
         for config, cost in zip(measured, evaluate(measured), strict=True):
-            _tell(study, parameters, config, cost)
-            seen.add(config)
+            tell(config, cost)
+        in_vain = 0
         while len(seen) != space.size:
             trials = [study.ask(parameters) for _ in range(evaluate.parallel)]
             suggested = [_configuration(space, trial.params) for trial in trials]
@@ -112,7 +120,8 @@ class OptunaSearch:
             in_vain = 0 if set(suggested) - seen else in_vain + len(suggested)
             seen.update(suggested)
             if in_vain >= _NOTHING_NEW and len(seen) != space.size:
-                _tell_new(study, parameters, evaluate, space, seen)
+                new = next(config for config in space.sample(len(seen) + 1) if config not in seen)
+                tell(new, *evaluate([new]))
                 in_vain = 0
 
     def _study(self, seed: int) -> optuna.Study:
@@ -141,30 +150,3 @@ def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribut
 def _configuration(space: Space, suggested: dict[str, int]) -> Configuration:
     found = tuple(suggested.get(str(j), 0) for j in range(len(space.cardinalities)))
     return found if space.contains(found) else space.repair(found)
-
-
-def _tell_new(
-    study: optuna.Study,
-    parameters: dict[str, optuna.distributions.BaseDistribution],
-    evaluate: Evaluate,
-    space: Space,
-    seen: set[Configuration],
-) -> None:
-    """Measure a configuration that is in nobody's memory, and let the study know."""
-    new = next(config for config in space.sample(len(seen) + 1) if config not in seen)
-    (cost,) = evaluate([new])
-    seen.add(new)
-    _tell(study, parameters, new, cost)
-
-
-def _tell(
-    study: optuna.Study,
-    parameters: dict[str, optuna.distributions.BaseDistribution],
-    config: Configuration,
-    cost: float,
-) -> None:
-    """Let the study know of a measurement that it did not suggest."""
-    import optuna
-
-    params = {name: config[int(name)] for name in parameters}
-    study.add_trial(optuna.trial.create_trial(params=params, distributions=parameters, value=cost))

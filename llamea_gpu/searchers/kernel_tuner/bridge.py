@@ -21,6 +21,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from kernel_tuner import util
@@ -96,10 +97,10 @@ class ContractRunner(Runner):  # type: ignore[misc]
         self._searchspace = searchspace
         self._budget = budget
         self._visited: set[int] = set()
-        self.dev = _Device(searchspace.max_threads)
+        self.dev = SimpleNamespace(max_threads=searchspace.max_threads, name="Simulation")
         self.units: dict[str, str] = {}
 
-    def get_device_info(self) -> _Device:
+    def get_device_info(self) -> SimpleNamespace:
         """The simulated device."""
         return self.dev
 
@@ -191,12 +192,6 @@ class ContractRunner(Runner):  # type: ignore[misc]
         else:
             return {**result, _OBJECTIVE: cost_ms}
         return {**result, _OBJECTIVE: error, "__error__": error}
-
-
-class _Device:
-    def __init__(self, max_threads: int) -> None:
-        self.max_threads = max_threads
-        self.name = "Simulation"
 
 
 def _reads_like(config: Sequence[Value], listed: tuple[Value, ...]) -> bool:
