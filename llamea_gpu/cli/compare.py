@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.bench.findings import Interval
 from llamea_gpu.bench.plan import BenchSettings
 from llamea_gpu.bench.rescoring import SEED, Rescored, rescore
 from llamea_gpu.bench.strategies import (
@@ -42,7 +39,7 @@ from llamea_gpu.cli.options import (
     step,
     warn_if_unsafe,
 )
-from llamea_gpu.cli.tables import print_table
+from llamea_gpu.cli.tables import print_table, printed
 from llamea_gpu.cli.text import cell
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import BenchError
@@ -50,6 +47,14 @@ from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.evolution.training_spaces import run_measure
 from llamea_gpu.modelled import load_tasks
+from llamea_gpu.report.comparison_page import (
+    TRAINING,
+    costs_table,
+    measured_again,
+    near_best_table,
+    runs_table,
+    scores_table,
+)
 from llamea_gpu.runner.yardsticks import with_yardsticks
 
 LUCK = (
@@ -126,7 +131,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(_document(training, again, spent), indent=1))
     else:
-        _print(output_console(), training, again, spent)
+        _print(training, again, spent)
 
 
 def _read(folders: Sequence[Path]) -> tuple[list[StrategyRun], list[EvolutionSettings]]:
@@ -203,99 +208,20 @@ def _scores_document(scores: Scores) -> dict[str, Any]:
     }
 
 
-def _print(
-    console: Console, training: Scores, again: Rescored | None, spent: Sequence[Cost]
-) -> None:
-    print_table(console, _scores_table(training, "on the training spaces, by the runs' own scores"))
+def _print(training: Scores, again: Rescored | None, spent: Sequence[Cost]) -> None:
+    console = output_console()
+    named = [(TRAINING, training)]
     if again is not None:
-        title = f"measured again on {', '.join(again.scores.spaces)}, {again.repeats} runs each"
-        print_table(console, _scores_table(again.scores, title))
-        if again.near_best:
-            print_table(console, _near_best_table(again))
-    print_table(console, _runs_table(training, again), keys=2)
-    print_table(console, _costs_table(spent), keys=2)
+        named.append((measured_again(again), again.scores))
+    tables = [scores_table(scores, title) for title, scores in named]
+    if again is not None and again.near_best:
+        tables.append(near_best_table(again))
+    last = max((row.answers for row in training.runs), default=0)
+    for title, scores in named:
+        chosen = tuple(row for row in scores.runs if row.answers == last)
+        tables.append(runs_table(replace(scores, runs=chosen), title))
+    for table in (*tables, costs_table(spent)):
+        print_table(console, printed(table), keys=len(table.text))
+    console.print(cell(f"{training.measure.name}: {training.measure.scale}"), soft_wrap=True)
     if again is None:
         console.print(LUCK, soft_wrap=True)
-
-
-def _scores_table(scores: Scores, title: str) -> Table:
-    strategies = list(dict.fromkeys(row.strategy for row in scores.strategies))
-    name = scores.measure.name
-    table = Table(
-        Column("after answers", justify="right"),
-        *(Column(f"{name}: {cell(strategy)} [95 %]", no_wrap=True) for strategy in strategies),
-        *(
-            Column(f"{cell(strategy)} − {REFERENCE}", no_wrap=True)
-            for strategy in strategies
-            if strategy != REFERENCE and REFERENCE in strategies
-        ),
-        title=f"best so far, mean over runs, {cell(title)}",
-        caption=f"{name}: {scores.measure.scale}",
-    )
-    for count in dict.fromkeys(row.answers for row in scores.strategies):
-        here = {row.strategy: row for row in scores.strategies if row.answers == count}
-        shown = [here.get(strategy) for strategy in strategies]
-        means = [_estimate(row.score, row.interval) if row else "-" for row in shown]
-        steps = [
-            _estimate(row.difference, row.difference_interval, sign="+") if row else "-"
-            for strategy, row in zip(strategies, shown, strict=True)
-            if strategy != REFERENCE and REFERENCE in strategies
-        ]
-        table.add_row(str(count), *means, *steps)
-    return table
-
-
-def _estimate(value: float | None, interval: Interval | None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    bounds = "" if interval is None else f" \\[{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-    return f"{value:{sign}.3f}{bounds}"
-
-
-def _near_best_table(again: Rescored) -> Table:
-    seconds = list(dict.fromkeys(row.seconds for row in again.near_best))
-    table = Table(
-        "strategy",
-        *(Column(f"after {mark:g} s", justify="right", no_wrap=True) for mark in seconds),
-        title="modelled time relative to the best known, of the runs' last best",
-        caption="geometric mean over runs and spaces, and the worst space",
-    )
-    for strategy in dict.fromkeys(row.strategy for row in again.near_best):
-        own = [row for row in again.near_best if row.strategy == strategy]
-        table.add_row(cell(strategy), *(f"{row.mean:.3f}, {row.worst:.3f}" for row in own))
-    return table
-
-
-def _runs_table(training: Scores, again: Rescored | None) -> Table:
-    last = max((row.answers for row in training.runs), default=0)
-    columns = ["run", "strategy", "best", f"{training.measure.name} ± s.e."]
-    if again is not None:
-        columns.append(f"{again.scores.measure.name} again ± s.e.")
-    table = Table(*columns, title=f"each run's best after {last} answers")
-    measured = {} if again is None else {(r.run, r.answers): r for r in again.scores.runs}
-    for row in training.runs:
-        if row.answers == last:
-            cells = [f"{row.score:.3f} ± {row.standard_error:.3f}"]
-            if (row.run, last) in measured:
-                new = measured[row.run, last]
-                cells.append(f"{new.score:.3f} ± {new.standard_error:.3f}")
-            table.add_row(cell(row.run), cell(row.strategy), f"#{row.slot}", *cells)
-    return table
-
-
-def _costs_table(spent: Sequence[Cost]) -> Table:
-    right = ("runs", "answers", "failed answers", "tokens", "candidates' CPU s")
-    table = Table(
-        "strategy", "run", *(Column(name, justify="right") for name in right), title="what it cost"
-    )
-    for cost in spent:
-        table.add_row(
-            cell(cost.strategy),
-            cell(cost.run or "all"),
-            str(cost.runs),
-            str(cost.answers),
-            f"{cost.failed_answers} ({cost.failed_share:.0%})",
-            f"{cost.tokens:,}",
-            f"{cost.cpu_s:.1f}",
-        )
-    return table

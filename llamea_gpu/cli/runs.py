@@ -21,8 +21,8 @@ from llamea_gpu.cli.tables import (
     generation_table,
     leaders_table,
     print_table,
+    printed,
     score_text,
-    times_table,
 )
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.errors import ArchiveError
@@ -34,6 +34,7 @@ from llamea_gpu.evolution.settings import recorded_settings
 from llamea_gpu.evolution.training_spaces import run_measure, training_spaces
 from llamea_gpu.llm import save_recording
 from llamea_gpu.prompting import Feedback
+from llamea_gpu.report.run_page import times_table
 from llamea_gpu.scoring import MODELLED, Measure
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
@@ -95,7 +96,7 @@ def show(
         leaders = population.elite(LEADERS) if candidate is None else [_find(population, candidate)]
         times = None
         if measure is MODELLED:
-            times = times_table(spaces, [(c, settled_traces(archive, c)) for c in leaders])
+            times = printed(times_table(spaces, [(c, settled_traces(archive, c)) for c in leaders]))
     if candidate is not None:
         _show_candidate(leaders[0], measure, times, as_json=as_json)
         return

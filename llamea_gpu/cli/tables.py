@@ -16,9 +16,8 @@ from llamea_gpu.evolution.bandit import reward
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.population import Population
 from llamea_gpu.evolution.settings import EvolutionSettings
-from llamea_gpu.evolution.training_spaces import TrainingSpace, marks_of, times_above_best_known
+from llamea_gpu.report import charts as report
 from llamea_gpu.scoring import MODELLED, Measure
-from llamea_gpu.tasks import Trace
 
 LEADERS = 8
 _UNBOUNDED = 100_000
@@ -52,6 +51,20 @@ def print_table(console: Console, table: Table, keys: int = 1) -> None:
         title = None
         if not places:
             return
+
+
+def printed(table: report.Table) -> Table:
+    """A report's table for a terminal."""
+    columns = (
+        Column(cell(name), overflow="fold")
+        if place in table.text
+        else Column(cell(name), justify="right", no_wrap=True)
+        for place, name in enumerate(table.columns)
+    )
+    found = Table(*columns, title=cell(table.caption))
+    for row in table.rows:
+        found.add_row(*map(cell, row))
+    return found
 
 
 def _span(console: Console, column: Column) -> tuple[int, int]:
@@ -146,25 +159,6 @@ def _p(value: float | None) -> str:
 def _worst(own: Mapping[str, float]) -> str:
     space = min(own, key=own.__getitem__)
     return f"{own[space]:.3f} {cell(space)}"
-
-
-def times_table(
-    spaces: Sequence[TrainingSpace],
-    candidates: Sequence[tuple[Candidate, Mapping[str, Sequence[Trace]]]],
-) -> Table:
-    """Times of candidates on modelled ``spaces`` relative to the best known, by moment."""
-    marks_s = marks_of(min(space.budget_s for space in spaces))
-    table = Table(
-        "candidate",
-        "space",
-        *(Column(f"{mark:g} s", justify="right") for mark in marks_s),
-        title="modelled time relative to the best known, by simulated seconds",
-        caption="1.02: two per cent slower; geometric mean over runs",
-    )
-    for candidate, space, times in times_above_best_known(spaces, candidates, marks_s):
-        cells = (f"{time:.3f}" for time in times)
-        table.add_row(cell(candidate.identifier), cell(space.name), *cells)
-    return table
 
 
 def arms_table(population: Population, settings: EvolutionSettings) -> Table:

@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from llamea_gpu.evolution.behaviour import distances, novelty
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.population import Population
+from llamea_gpu.prompting import OPERATORS
 from llamea_gpu.report.charts import (
     LEGEND,
-    OPERATORS,
     Chart,
     Table,
     axis,
     figure,
-    label,
+    lines,
+    marks,
     number,
     operator_style,
 )
-from llamea_gpu.report.run import hover
+from llamea_gpu.report.run import candidate_marks
 from llamea_gpu.scoring import Measure
 
 FloatArray = NDArray[np.float64]
@@ -105,27 +106,18 @@ def behaviour_map(behaviours: BehaviourMap, measure: Measure) -> Chart:
     own = [c.origin for c in behaviours.candidates]
     present = [n for n in names if n in own] + sorted(set(own) - set(names))
     for name in present:
-        tone, symbol = ("@muted", "x") if name in brought else operator_style(name)
+        tone, symbol = ("@muted", "x") if name in brought else operator_style(name)[:2]
         here = [i for i, operator in enumerate(own) if operator == name]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": label(name),
-                "x": behaviours.place[here, 0].tolist(),
-                "y": behaviours.place[here, 1].tolist(),
-                "marker": {
-                    "color": tone,
-                    "symbol": symbol,
-                    "size": [6 + 8 * max(0.0, behaviours.candidates[i].p or 0.0) for i in here],
-                    "opacity": 0.85,
-                    "line": {"width": 1, "color": "@paper"},
-                },
-                "hovertext": [hover(behaviours.candidates[i], measure) for i in here],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "customdata": [behaviours.candidates[i].slot for i in here],
-            }
-        )
+        candidates = [behaviours.candidates[i] for i in here]
+        marker = {
+            "color": tone,
+            "symbol": symbol,
+            "size": [6 + 8 * max(0.0, candidate.p or 0.0) for candidate in candidates],
+            "opacity": 0.85,
+            "line": {"width": 1, "color": "@paper"},
+        }
+        x, y = behaviours.place[here].T.tolist()
+        traces.append(candidate_marks(name, candidates, measure, x, y, marker=marker))
     return Chart(
         key="behaviour-map",
         title="Map of behaviour",
@@ -148,10 +140,23 @@ def novelty_chart(behaviours: BehaviourMap) -> Chart:
     """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
     written = [i for i, c in enumerate(behaviours.candidates) if c.is_written]
     slots = [behaviours.candidates[i].slot for i in written]
-    lines = (
-        ("to the nearest earlier candidate", behaviours.novelty, "markers", "@s1", "solid"),
-        ("mean within the elite", behaviours.elite_spread, "lines", "@s2", "solid"),
-    )
+    told = {"customdata": slots, "hovertemplate": "#%{x}: %{y:.3f}<extra></extra>"}
+    traces = [
+        marks(
+            "to the nearest earlier candidate",
+            slots,
+            behaviours.novelty[written].tolist(),
+            marker={"color": "@s1", "size": 7},
+            **told,
+        ),
+        lines(
+            "mean within the elite",
+            slots,
+            behaviours.elite_spread[written].tolist(),
+            line={"color": "@s2", "width": 2, "shape": "hv"},
+            **told,
+        ),
+    ]
     spread = [float(v) for v in behaviours.elite_spread[written] if np.isfinite(v)]
     sentence = (
         f"The elite's members are {spread[0]:.2f} apart on average when the first candidate is "
@@ -164,20 +169,7 @@ def novelty_chart(behaviours: BehaviourMap) -> Chart:
         title="Diversity over the run",
         summary=sentence + " (0: the same behaviour; 1: nothing in common).",
         figure=figure(
-            [
-                {
-                    "type": "scatter",
-                    "mode": mode,
-                    "name": name,
-                    "x": slots,
-                    "y": [float(v) for v in values[written]],
-                    "line": {"color": tone, "dash": dash, "width": 2, "shape": "hv"},
-                    "marker": {"color": tone, "size": 7},
-                    "customdata": slots,
-                    "hovertemplate": "#%{x}: %{y:.3f}<extra></extra>",
-                }
-                for name, values, mode, tone, dash in lines
-            ],
+            traces,
             x=axis("candidate"),
             y=axis("distance of behaviour", rangemode="tozero"),
             legend=LEGEND,

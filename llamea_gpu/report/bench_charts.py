@@ -21,7 +21,6 @@ from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.bench.samples import first_hit
 from llamea_gpu.report.bench_tables import standings_table
 from llamea_gpu.report.charts import (
-    DASHES,
     LEGEND,
     Chart,
     Table,
@@ -30,6 +29,9 @@ from llamea_gpu.report.charts import (
     count,
     figure,
     label,
+    line,
+    lines,
+    marks,
     number,
     share,
     short_names,
@@ -37,6 +39,7 @@ from llamea_gpu.report.charts import (
 from llamea_gpu.scoring import Measure
 
 SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legend shows them
+_DIAMOND = {"color": "@s1", "size": 10, "symbol": "diamond"}
 
 
 def ranking(standings: Sequence[Standing], measure: Measure) -> Chart:
@@ -48,15 +51,13 @@ def ranking(standings: Sequence[Standing], measure: Measure) -> Chart:
         _interval_bar("other spaces like these", short, standings, "interval_spaces", 3, "@edge"),
         _interval_bar("other runs on these spaces", short, standings, "interval", 8, "@s1/45"),
     ]
-    points = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": measure.name,
-        "x": [s.p for s in order],
-        "y": names,
-        "marker": {"color": "@s1", "size": 10, "symbol": "diamond"},
-        "hovertemplate": f"%{{y}}: {measure.name} %{{x:.3f}}<extra></extra>",
-    }
+    points = marks(
+        measure.name,
+        [s.p for s in order],
+        names,
+        marker=_DIAMOND,
+        hovertemplate=f"%{{y}}: {measure.name} %{{x:.3f}}<extra></extra>",
+    )
     best = standings[0]
     return Chart(
         key="ranking",
@@ -95,15 +96,7 @@ def _interval_bar(
         if interval is not None:
             x += [interval.low, interval.high, None]
             y += [labels[standing.searcher]] * 2 + [None]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": tone, "width": width},
-        "hoverinfo": "skip",
-    }
+    return lines(name, x, y, line={"color": tone, "width": width}, hoverinfo="skip")
 
 
 def convergence(
@@ -119,31 +112,27 @@ def convergence(
     rows = []
     short = _labels([name for name, _ in curves])
     for place, (name, shown) in enumerate(curves):
-        visible: object = True if place < SHOWN_SERIES else "legendonly"
+        group = {"legendgroup": str(place), "visible": _visible(place)}
         low, curve, high = shown.curve_low, shown.curve, shown.curve_high
         if low is not None and high is not None:
-            fill = f"{colour(place)}/{18 if len(curves) < 4 else 9}"
-            group = {"legendgroup": str(place), "visible": visible}
-            traces.append({**_band(x, low, high, fill), **group})
+            band = lines(
+                "",
+                [*x, *reversed(x)],
+                _rounded([*high, *reversed(low)]),
+                fill="toself",
+                fillcolor=f"{colour(place)}/{18 if len(curves) < 4 else 9}",
+                line={"width": 0},
+                showlegend=False,
+                hoverinfo="skip",
+                **group,
+            )
+            traces.append(band)
+        told = f"%{{y:.3f}}<extra>{short[name]}</extra>"
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": short[name],
-                "x": list(x),
-                "y": _rounded(curve),
-                "line": {
-                    "color": colour(place),
-                    "dash": DASHES[place % len(DASHES)],
-                    "width": 2,
-                },
-                "legendgroup": str(place),
-                "visible": visible,
-                "hovertemplate": f"%{{y:.3f}}<extra>{short[name]}</extra>",
-            }
+            lines(short[name], x, _rounded(curve), line=line(place), hovertemplate=told, **group)
         )
-        marks = [CURVE_POINTS * part // 4 - (part == 4) for part in range(5)]
-        rows.append((name, *(number(curve[mark]) for mark in marks)))
+        quarters = [CURVE_POINTS * part // 4 - (part == 4) for part in range(5)]
+        rows.append((name, *(number(curve[at]) for at in quarters)))
     return Chart(
         key=key,
         title=title,
@@ -165,20 +154,8 @@ def convergence(
     )
 
 
-def _band(
-    x: Sequence[float], low: Sequence[float], high: Sequence[float], fill: str
-) -> dict[str, object]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [*x, *reversed(x)],
-        "y": _rounded([*high, *reversed(low)]),
-        "fill": "toself",
-        "fillcolor": fill,
-        "line": {"width": 0},
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
+def _visible(place: int) -> object:
+    return True if place < SHOWN_SERIES else "legendonly"
 
 
 def _shown_range(curves: Sequence[tuple[str, Standing | SpaceStanding]]) -> list[float]:
@@ -259,17 +236,14 @@ def reached_by_time(results: BenchResults, order: Sequence[str], percent: int) -
         hits = hit_shares(results, name, percent)
         reached = np.searchsorted(np.sort(hits), grid, side="right") / max(1, len(hits))
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": short[name],
-                "x": _rounded(grid.tolist()),
-                "y": _rounded(reached.tolist()),
-                "line": {"shape": "hv", "color": colour(place), "width": 2}
-                | {"dash": DASHES[place % len(DASHES)]},
-                "visible": True if place < SHOWN_SERIES else "legendonly",
-                "hovertemplate": f"%{{y:.0%}}<extra>{short[name]}</extra>",
-            }
+            lines(
+                short[name],
+                _rounded(grid.tolist()),
+                _rounded(reached.tolist()),
+                line={"shape": "hv", **line(place)},
+                visible=_visible(place),
+                hovertemplate=f"%{{y:.0%}}<extra>{short[name]}</extra>",
+            )
         )
         middle, last = reached[CURVE_POINTS // 2], reached[-1]
         rows.append((name, share(float(middle)), share(float(last))))
@@ -314,6 +288,14 @@ def mean_ranks(ranks: Ranks) -> Chart:
         | {"fillcolor": "@s1/12", "line": {"width": 0}, "layer": "below"}
     ]
     names = list(_labels([mean.searcher for mean in reversed(order)]).values())
+    ranked = marks(
+        "",
+        [mean.rank for mean in reversed(order)],
+        names,
+        marker=_DIAMOND,
+        hovertemplate="%{y}: %{x:.2f}<extra></extra>",
+        showlegend=False,
+    )
     return Chart(
         key="ranks",
         title="Mean ranks over spaces",
@@ -325,17 +307,7 @@ def mean_ranks(ranks: Ranks) -> Chart:
             else "nobody lies beyond it from the best."
         ),
         figure=figure(
-            [
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": [mean.rank for mean in reversed(order)],
-                    "y": names,
-                    "marker": {"color": "@s1", "size": 10, "symbol": "diamond"},
-                    "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
-                    "showlegend": False,
-                }
-            ],
+            [ranked],
             x=axis("mean rank (1 is best)"),
             y=axis("", type="category", categoryarray=names, showgrid=False),
             height=120 + 30 * len(names),

@@ -13,18 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-Figure = dict[str, Any]
+from llamea_gpu.prompting import OPERATORS
 
-OPERATORS = (
-    "new",
-    "refine",
-    "explore",
-    "crossover",
-    "simplify",
-    "diff-edit",
-    "repair",
-    "sequential",
-)
+Figure = dict[str, Any]
 
 # Dashes and symbols repeat at another pace than the eight colours: no series is told by hue alone.
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -179,22 +170,25 @@ def colour(place: int) -> str:
     return f"@s{place % COLOURS + 1}"
 
 
-def operator_bar(name: str) -> dict[str, Any]:
-    """How an operator's bars are filled, the same in every chart."""
-    place = OPERATORS.index(name) if name in OPERATORS else len(OPERATORS)
-    pattern = {
-        "shape": PATTERNS[place % len(PATTERNS)],
-        "solidity": 0.3,
-        "fgcolor": "@paper",
-        "fillmode": "overlay",
-    }
-    return {"color": colour(place), "pattern": pattern}
+def line(place: int) -> dict[str, Any]:
+    """How the line of series number ``place`` is drawn: two of one colour have other dashes."""
+    return {"color": colour(place), "dash": DASHES[place % len(DASHES)], "width": 2}
 
 
-def operator_style(name: str) -> tuple[str, str]:
-    """Colour token and symbol of an operator, the same in every chart."""
+def lines(name: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """A trace of lines; None in ``x`` and ``y`` parts them."""
+    return {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), **more}
+
+
+def marks(name: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """A trace of marks."""
+    return lines(name, x, y, **{"mode": "markers", **more})
+
+
+def operator_style(name: str) -> tuple[str, str, str]:
+    """Colour token, symbol and pattern of bars of an operator, the same in every chart."""
     place = OPERATORS.index(name) if name in OPERATORS else len(OPERATORS)
-    return colour(place), SYMBOLS[place % len(SYMBOLS)]
+    return colour(place), SYMBOLS[place % len(SYMBOLS)], PATTERNS[place % len(PATTERNS)]
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llamea_gpu.bench.findings import Interval
 from llamea_gpu.bench.rescoring import Rescored
 from llamea_gpu.bench.strategies import REFERENCE, Cost, Scores, StrategyScore
 from llamea_gpu.report.charts import (
-    DASHES,
     LEGEND,
     SYMBOLS,
-    Block,
     Box,
     Chart,
     Page,
     Section,
     Table,
     axis,
-    colour,
     figure,
     label,
+    line,
+    lines,
     number,
     score,
     share,
     signed,
 )
 
+TRAINING = "By the runs' own scores"
 _OFFSET = 0.04  # of a mark's place: error bars side by side can be told apart
 
 
@@ -35,9 +34,9 @@ def comparison_page(
     training: Scores, again: Rescored | None, costs: Sequence[Cost], title: str
 ) -> Page:
     """The report of runs that were compared; ``again``: their best, measured side by side."""
-    scored = [("training", "By the runs' own scores", training)]
+    scored = [("training", TRAINING, training)]
     if again is not None:
-        scored.insert(0, ("again", "Measured again", again.scores))
+        scored.insert(0, ("again", measured_again(again), again.scores))
     main = scored[0][2]
     return Page(
         title=title,
@@ -49,9 +48,18 @@ def comparison_page(
             if cost.run is None
         ),
         sections=(
-            *(Section(key, name, _blocks(key, found)) for key, name, found in scored),
-            *(() if again is None or not again.near_best else (_near_best(again),)),
-            Section("costs", "Costs", (_costs(costs),)),
+            *(
+                Section(
+                    key, name, (_best_so_far(key, s), scores_table(s, name), runs_table(s, name))
+                )
+                for key, name, s in scored
+            ),
+            *(
+                ()
+                if again is None or not again.near_best
+                else (Section("near-best", "Near the best known", (near_best_table(again),)),)
+            ),
+            Section("costs", "Costs", (costs_table(costs),)),
         ),
         scale=f"{main.measure.title}: {main.measure.scale}",
     )
@@ -73,10 +81,6 @@ def _sentences(main: Scores, again: Rescored | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _blocks(key: str, scores: Scores) -> tuple[Block, ...]:
-    return (_best_so_far(key, scores), _scores_table(scores), _runs_table(scores))
-
-
 def _best_so_far(key: str, scores: Scores) -> Chart:
     strategies = list(dict.fromkeys(row.strategy for row in scores.strategies))
     name = scores.measure.name
@@ -84,19 +88,19 @@ def _best_so_far(key: str, scores: Scores) -> Chart:
     for place, strategy in enumerate(strategies):
         rows = [row for row in scores.strategies if row.strategy == strategy]
         aside = 1 + _OFFSET * (place - (len(strategies) - 1) / 2)
+        halves = [row.interval.high - row.score if row.interval else 0.0 for row in rows]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": label(strategy),
-                "x": [row.answers * aside for row in rows],
-                "y": [row.score for row in rows],
-                "error_y": _bars(rows, colour(place)),
-                "line": {"color": colour(place), "dash": DASHES[place % len(DASHES)]},
-                "marker": {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
-                "text": [_hover(row, name) for row in rows],
-                "hovertemplate": "%{text}<extra></extra>",
-            }
+            lines(
+                label(strategy),
+                [row.answers * aside for row in rows],
+                [row.score for row in rows],
+                mode="lines+markers",
+                error_y={"type": "data", "array": halves, "thickness": 1.5, "width": 4},
+                line=line(place),
+                marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
+                text=[_hover(row, name) for row in rows],
+                hovertemplate="%{text}<extra></extra>",
+            )
         )
     marks = list(dict.fromkeys(row.answers for row in scores.strategies))
     x = axis("answers", type="log", tickvals=marks, ticktext=[str(mark) for mark in marks])
@@ -110,19 +114,21 @@ def _best_so_far(key: str, scores: Scores) -> Chart:
     )
 
 
-def _bars(rows: Sequence[StrategyScore], tone: str) -> dict[str, Any]:
-    halves = [row.interval.high - row.score if row.interval else 0.0 for row in rows]
-    return {"type": "data", "array": halves, "thickness": 1.5, "width": 4, "color": tone}
-
-
 def _hover(row: StrategyScore, name: str) -> str:
     text = f"{label(row.strategy)}, {row.answers} answers, {row.runs} runs"
     return f"{text}<br>{name} {_estimate(row.score, row.interval)}"
 
 
-def _scores_table(scores: Scores) -> Table:
+def measured_again(again: Rescored) -> str:
+    """What its scores are."""
+    return f"Measured again, {again.repeats} runs each"
+
+
+def scores_table(scores: Scores, title: str) -> Table:
+    """Each strategy's best so far, and by how much it is better than the reference."""
     return Table(
-        caption=f"Strategies: {scores.measure.name} on {', '.join(scores.spaces)}",
+        caption=f"{title}: best so far, mean over runs, {scores.measure.name} on "
+        f"{', '.join(scores.spaces)}",
         columns=("strategy", "answers", "runs", "mean [95 %]", f"minus {REFERENCE} [95 %]"),
         rows=tuple(
             (
@@ -137,9 +143,10 @@ def _scores_table(scores: Scores) -> Table:
     )
 
 
-def _runs_table(scores: Scores) -> Table:
+def runs_table(scores: Scores, title: str) -> Table:
+    """The candidates that the runs had chosen by then."""
     return Table(
-        caption="The best of each run after so many answers",
+        caption=f"{title}: the best of each run after so many answers",
         columns=("run", "strategy", "answers", "candidate", f"{scores.measure.name} ± s.e."),
         rows=tuple(
             (
@@ -155,8 +162,9 @@ def _runs_table(scores: Scores) -> Table:
     )
 
 
-def _near_best(again: Rescored) -> Section:
-    table = Table(
+def near_best_table(again: Rescored) -> Table:
+    """How near the best known the strategies' last candidates come."""
+    return Table(
         caption="Modelled time of the runs' last best relative to the best known, geometric mean "
         "over runs and spaces",
         columns=("strategy", "simulated s", "mean", "worst space"),
@@ -165,10 +173,10 @@ def _near_best(again: Rescored) -> Section:
             for row in again.near_best
         ),
     )
-    return Section("near-best", "Near the best known", (table,))
 
 
-def _costs(costs: Sequence[Cost]) -> Table:
+def costs_table(costs: Sequence[Cost]) -> Table:
+    """Answers, tokens and CPU time of each strategy, then of each run."""
     return Table(
         caption="What it cost",
         columns=(

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from llamea_gpu.report.charts import (
-    DASHES,
     LEGEND,
     Chart,
     Table,
@@ -18,11 +17,12 @@ from llamea_gpu.report.charts import (
     count,
     figure,
     label,
+    lines,
     number,
-    operator_bar,
+    operator_style,
     score,
 )
-from llamea_gpu.report.run import Run, hover
+from llamea_gpu.report.run import Run, candidate_marks
 from llamea_gpu.report.yields import Step
 
 
@@ -93,47 +93,35 @@ def _progress_traces(
 ) -> list[dict[str, object]]:
     scored = [(at, step.candidate) for at, step in zip(x, steps, strict=True)]
     scored = [(at, c) for at, c in scored if c.p is not None]
+    errors = [c.standard_error for _, c in scored]
     traces: list[dict[str, object]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "candidates",
-            "x": [at for at, _ in scored],
-            "y": [c.p for _, c in scored],
-            "error_y": {
-                "type": "data",
-                "array": [c.standard_error for _, c in scored],
-                "thickness": 1,
-                "width": 0,
-                "color": "@muted",
-            },
-            "marker": {"color": "@muted", "size": 6},
-            "text": [hover(c, run.measure) for _, c in scored],
-            "hovertemplate": "%{text}<extra></extra>",
-            "customdata": [c.slot for _, c in scored],
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "best so far",
-            "x": list(x),
-            "y": [step.best_p for step in steps],
-            "line": {"shape": "hv", "color": "@s1", "width": 2.5},
-            "hovertemplate": f"best so far {run.measure.name} %{{y:.3f}}<extra></extra>",
-        },
+        candidate_marks(
+            "candidates",
+            [c for _, c in scored],
+            run.measure,
+            [at for at, _ in scored],
+            [c.p or 0.0 for _, c in scored],
+            error_y={"type": "data", "array": errors, "thickness": 1, "width": 0},
+            marker={"color": "@muted", "size": 6},
+        ),
+        lines(
+            "best so far",
+            x,
+            [step.best_p for step in steps],
+            line={"shape": "hv", "color": "@s1", "width": 2.5},
+            hovertemplate=f"best so far {run.measure.name} %{{y:.3f}}<extra></extra>",
+        ),
     ]
     best = run.population.seeds().best()
     if best is not None and x:
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"best seed: {label(best.identifier)}",
-                "x": [min(x), max(x)],
-                "y": [best.p, best.p],
-                "line": {"color": "@s2", "width": 1.5, "dash": "dash"},
-                "hovertemplate": f"best seed {run.measure.name} %{{y:.3f}}<extra></extra>",
-            }
+            lines(
+                f"best seed: {label(best.identifier)}",
+                [min(x), max(x)],
+                [best.p, best.p],
+                line={"color": "@s2", "width": 1.5, "dash": "dash"},
+                hovertemplate=f"best seed {run.measure.name} %{{y:.3f}}<extra></extra>",
+            )
         )
     return traces
 
@@ -182,6 +170,8 @@ def cost_chart(run: Run) -> Chart:
     traces: list[dict[str, object]] = []
     for name in operators:
         here = [i for i, item in enumerate(run.spending) if item.operator == name]
+        tone, _, shape = operator_style(name)
+        pattern = {"shape": shape, "solidity": 0.3, "fgcolor": "@paper", "fillmode": "overlay"}
         traces.append(
             {
                 "type": "bar",
@@ -189,23 +179,21 @@ def cost_chart(run: Run) -> Chart:
                 "x": [i + 1 for i in here],
                 "y": [cost[i] for i in here],
                 "width": 0.85,
-                "marker": operator_bar(name),
+                "marker": {"color": tone, "pattern": pattern},
                 "text": [names[i] for i in here],
                 "textposition": "none",
                 "hovertemplate": f"%{{text}}: %{{y:,.4~g}} {unit}<extra>{label(name)}</extra>",
             }
         )
     traces.append(
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "sum (right axis)",
-            "x": list(range(1, len(cost) + 1)),
-            "y": np.cumsum(cost).tolist(),
-            "yaxis": "y2",
-            "line": {"color": "@ink", "width": 2, "dash": DASHES[2], "shape": "hv"},
-            "hovertemplate": f"sum %{{y:,.4~g}} {unit}<extra></extra>",
-        }
+        lines(
+            "sum (right axis)",
+            range(1, len(cost) + 1),
+            np.cumsum(cost).tolist(),
+            yaxis="y2",
+            line={"color": "@ink", "width": 2, "dash": "dot", "shape": "hv"},
+            hovertemplate=f"sum %{{y:,.4~g}} {unit}<extra></extra>",
+        )
     )
     return Chart(
         key="cost",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llamea_gpu.archive import Archive, Call, Event
 from llamea_gpu.errors import ArchiveError
@@ -20,7 +21,7 @@ from llamea_gpu.evolution.settings import EvolutionSettings, recorded_settings
 from llamea_gpu.evolution.spending import Spending, spent_on
 from llamea_gpu.evolution.training_spaces import TrainingSpace, training_spaces
 from llamea_gpu.llm import Ledger, Price
-from llamea_gpu.report.charts import label, score
+from llamea_gpu.report.charts import label, marks, score
 from llamea_gpu.scoring import Measure, measure_of
 from llamea_gpu.tasks import Trace
 
@@ -126,6 +127,26 @@ def hover(candidate: Candidate, measure: Measure) -> str:
         else:
             words.append(word[:60])
     return "<br>".join([*lines, *map(label, words)])
+
+
+def candidate_marks(
+    name: str,
+    candidates: Sequence[Candidate],
+    measure: Measure,
+    x: Sequence[float],
+    y: Sequence[float],
+    **more: Any,
+) -> dict[str, Any]:
+    """A trace with a mark for each candidate, which tells of it and opens it."""
+    return marks(
+        label(name),
+        x,
+        y,
+        hovertext=[hover(candidate, measure) for candidate in candidates],
+        hovertemplate="%{hovertext}<extra></extra>",
+        customdata=[candidate.slot for candidate in candidates],
+        **more,
+    )
 
 
 def status_text(candidate: Candidate, measure: Measure) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
-from llamea_gpu.evolution.training_spaces import marks_of, times_above_best_known
+from llamea_gpu.evolution.training_spaces import TrainingSpace, marks_of, times_above_best_known
 from llamea_gpu.report.behaviour import behaviour_map, map_behaviour, novelty_chart
 from llamea_gpu.report.charts import (
     Block,
@@ -41,6 +42,7 @@ from llamea_gpu.report.yields import (
     yield_table,
 )
 from llamea_gpu.scoring import MODELLED
+from llamea_gpu.tasks import Trace
 
 LEADERS = 8
 BEHAVIOUR = (
@@ -132,7 +134,8 @@ def _overview(run: Run) -> Section:
     path = steps(run)
     blocks: list[Block] = [progress(run, path), progress_by_cost(run, path), _leaders(run)]
     if run.measure is MODELLED:
-        blocks.append(_times(run))
+        leaders = [(c, run.traces[c.slot]) for c in run.population.elite(LEADERS)]
+        blocks.append(times_table(run.spaces, leaders))
     best = run.population.best()
     if best is not None and best.program is not None:
         blocks.append(Code(f"Program of {best.identifier}", best.program.source))
@@ -143,24 +146,23 @@ def _leaders(run: Run) -> Table:
     leaders = run.population.elite(LEADERS)
     table = _candidate_table(leaders, run)
     ranked = f"ranked by {run.measure.name} to two decimals, then by length of the program"
-    caption = f"Best candidates, {ranked}"
-    return replace(table, caption=caption)
+    return replace(table, caption=f"Best candidates, {ranked}")
 
 
-def _times(run: Run) -> Table:
-    """How near the best known the leaders' runs were, by moment."""
-    marks_s = marks_of(min(space.budget_s for space in run.spaces))
-    rows = [
-        (candidate.identifier, space.name, *(number(time) for time in times))
-        for candidate, space, times in times_above_best_known(
-            run.spaces, [(c, run.traces[c.slot]) for c in run.population.elite(LEADERS)], marks_s
-        )
-    ]
+def times_table(
+    spaces: Sequence[TrainingSpace],
+    candidates: Sequence[tuple[Candidate, Mapping[str, Sequence[Trace]]]],
+) -> Table:
+    """How near the best known runs on modelled ``spaces`` were, by moment."""
+    marks_s = marks_of(min(space.budget_s for space in spaces))
     return Table(
         caption="Modelled time relative to the best known, by simulated seconds (1.02: two per "
         "cent slower; geometric mean over runs)",
         columns=("candidate", "space", *(f"{mark:g} s" for mark in marks_s)),
-        rows=tuple(rows),
+        rows=tuple(
+            (candidate.identifier, space.name, *map(number, times))
+            for candidate, space, times in times_above_best_known(spaces, candidates, marks_s)
+        ),
         text=frozenset({0, 1}),
     )
 

@@ -10,8 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
-from llamea_gpu.report.charts import LEGEND, Chart, Figure, axis, count, figure, label, number
-from llamea_gpu.report.run import Run, hover
+from llamea_gpu.report.charts import (
+    LEGEND,
+    Chart,
+    Figure,
+    axis,
+    count,
+    figure,
+    label,
+    lines,
+    marks,
+    number,
+)
+from llamea_gpu.report.run import Run, candidate_marks
 
 # Below this P marks are drawn at it: one hopeless program must not flatten all the others.
 LOWEST_SHOWN_P = -0.5
@@ -113,17 +124,15 @@ def _traces(run: Run, places: Places) -> list[dict[str, Any]]:
         _edges("parent to child", run, everyone, places, "@edge", 1.0),
         _edges(title, run, lineage, places, "@s1", 2.2),
         *nodes,
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "selected",
-            "x": [],
-            "y": [],
-            "marker": {"symbol": "circle-open", "size": 22, "color": "@accent"}
+        marks(
+            "selected",
+            (),
+            (),
+            marker={"symbol": "circle-open", "size": 22, "color": "@accent"}
             | {"line": {"width": 3, "color": "@accent"}},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        },
+            hoverinfo="skip",
+            showlegend=False,
+        ),
     ]
 
 
@@ -137,15 +146,7 @@ def _edges(
             (x0, y0), (x1, y1) = places[parent.slot], places[child.slot]
             x += [x0, x1, None]
             y += [y0, y1, None]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": tone, "width": width},
-        "hoverinfo": "skip",
-    }
+    return lines(name, x, y, line={"color": tone, "width": width}, hoverinfo="skip")
 
 
 def _nodes(
@@ -157,35 +158,26 @@ def _nodes(
         marker["line"] = {"width": 0.8, "color": "@ink"}
     else:
         marker |= {"color": "@muted", "line": {"width": 2, "color": "@muted"}, "size": 10}
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "name": name,
-        "x": [places[c.slot][0] for c in group],
-        "y": [places[c.slot][1] for c in group],
-        "marker": marker,
-        "text": [label(c.identifier) if c.slot in named else "" for c in group],
-        "textposition": "top center",
-        "textfont": {"size": 10},
-        "hovertext": [hover(c, run.measure) for c in group],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-        "customdata": [c.slot for c in group],
-        "legendgroup": name,
-        "showlegend": False,
-    }
+    return candidate_marks(
+        name,
+        group,
+        run.measure,
+        [places[c.slot][0] for c in group],
+        [places[c.slot][1] for c in group],
+        mode="markers+text",
+        marker=marker,
+        text=[label(c.identifier) if c.slot in named else "" for c in group],
+        textposition="top center",
+        textfont={"size": 10},
+        legendgroup=name,
+        showlegend=False,
+    )
 
 
 def _legend_entry(name: str, symbol: str) -> dict[str, Any]:
     """Plotly 4 cannot draw the legend of marks that are coloured by a number."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [None],
-        "y": [None],
-        "marker": {"symbol": symbol, "size": 10, "color": "@muted", "line": {"width": 1}},
-        "legendgroup": name,
-    }
+    marker = {"symbol": symbol, "size": 10, "color": "@muted", "line": {"width": 1}}
+    return marks(name, [None], [None], marker=marker, legendgroup=name)
 
 
 def _sentence(run: Run) -> str:

@@ -27,7 +27,7 @@ from llamea_gpu.report.charts import (
     operator_style,
     signed,
 )
-from llamea_gpu.report.run import Run, hover
+from llamea_gpu.report.run import Run, candidate_marks
 from llamea_gpu.scoring import Measure
 
 
@@ -165,22 +165,18 @@ def gains(run: Run, yields: Sequence[Yield]) -> Chart:
     for place, name in enumerate(reversed(order)):
         gained = [(c, gain(run, c)) for c in run.written if c.operator == name]
         points = [(c, value) for c, value in gained if value is not None]
-        spread = _spread(len(points))
-        tone, symbol = operator_style(name)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": label(name),
-                "x": [value for _, value in points],
-                "y": [place + d for d in spread],
-                "marker": {"color": tone, "symbol": symbol, "size": 9, "opacity": 0.85},
-                "text": [f"{hover(c, run.measure)}<br>gain {signed(value)}" for c, value in points],
-                "hovertemplate": "%{text}<extra></extra>",
-                "customdata": [c.slot for c, _ in points],
-                "showlegend": False,
-            }
+        tone, symbol, _ = operator_style(name)
+        trace = candidate_marks(
+            name,
+            [c for c, _ in points],
+            run.measure,
+            [value for _, value in points],
+            [place + aside for aside in _spread(len(points))],
+            marker={"color": tone, "symbol": symbol, "size": 9, "opacity": 0.85},
+            showlegend=False,
         )
+        trace["hovertemplate"] = "%{hovertext}<br>gain %{x:+.3f}<extra></extra>"
+        traces.append(trace)
     best = max(
         (item for item in yields if item.with_gain),
         key=lambda item: item.improved / item.with_gain,

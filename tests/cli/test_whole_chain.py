@@ -89,7 +89,7 @@ def runs(clouds: Path, runner: Runner, tmp_path_factory: pytest.TempPathFactory)
 def test_a_run_is_shown_as_modelled(runs: list[Path]) -> None:
     shown = " ".join(llamea("runs", "show", runs[0]).stdout.split())
     assert "modelled score ± s.e." in shown
-    assert "part-rope" in shown.split("modelled time relative to the best known")[1]
+    assert "part-rope" in shown.split("Modelled time relative to the best known")[1]
 
 
 def test_a_run_that_decides_for_itself_is_evolved_through_an_exchange(

@@ -263,7 +263,16 @@ def test_a_sequential_run_replays_strictly_and_is_compared(
     assert rows["independent"]["interval"] is not None
     assert rows["sequential"]["interval"] is None  # one run says nothing about others
     assert rows["sequential"]["difference"] == pytest.approx(0.0)  # the same program, same seeds
-    assert "Comparison of strategies" in page.read_text(encoding="utf-8")
+    html = page.read_text(encoding="utf-8")
+    assert "Comparison of strategies" in html
+    printed = llamea("runs", "compare", *runs, *held_out).stdout
+    for row in found["again"]["strategies"]:
+        means = f"{row['score']:.3f}".replace("-", "−")
+        if row["interval"]:
+            low, high = (f"{row['interval'][end]:.3f}" for end in ("low", "high"))
+            means += f" [{low}, {high}]".replace("-", "−")
+        assert means in printed
+        assert means in html
     text = llamea("runs", "compare", *runs).stdout
     assert "independent" in text
     assert "chosen for its luck too" in text
