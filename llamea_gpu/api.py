@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.findings import CURVE_POINTS, Analysis
-from llamea_gpu.bench.suites import load_patterns, load_suite, suites
+from llamea_gpu.bench.suites import spaces_of
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.live import TuneProgress, TuneSettings, TuningResult, tune_recording, tune_script
 from llamea_gpu.live.scripts import find_kernel_script
@@ -141,9 +141,10 @@ class Bench:
             LlameaGpuError: pandas is not installed.
         """
         rows = []
+        spaces = {space.name: space for space in self.results.plan.spaces}
         for standing in self._analysis.standings:
             for found in standing.spaces:
-                space = self.results.space(found.space)
+                space = spaces[found.space]
                 final_ms = space.optimum_ms * (1 + found.regret)
                 near = {
                     f"evaluations_to_{r.percent}_percent": r.median_evaluations
@@ -277,13 +278,8 @@ def bench(
         LlameaGpuError: no such searcher or space, or a folder of another bench.
     """
     path = _path(spaces_path)
-    if isinstance(spaces, str):
-        recordings = (
-            load_suite(spaces, path) if spaces in suites() else load_patterns([spaces], path)
-        )
-    else:
-        recordings = load_patterns(list(spaces), path)
-    tasks = build_tasks(recordings, clock)
+    names = spaces_of([spaces] if isinstance(spaces, str) else spaces, path)
+    tasks = build_tasks(catalogue.load_spaces(names, path), clock)
     sources = [resolve(spec) for spec in searchers]
     plan = make_plan(sources, tasks, repeats, BenchSettings(seed, clock, charge_cpu))
     with Runner.open(workers=workers) as runner:

@@ -34,7 +34,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from llamea_gpu.archive import Archive
-from llamea_gpu.bench.suites import load_suite
+from llamea_gpu.bench.suites import suite_spaces
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.cluster import runner as cluster_runner
 from llamea_gpu.evolution.behaviour import describe
@@ -43,6 +43,7 @@ from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.runner import BaseRunner, Runner
 from llamea_gpu.scoring import score_space
 from llamea_gpu.searchers.registry import Searcher, resolve
+from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.tasks import Task, Trace, build_tasks, run_seed
 
 Row = dict[str, Any]
@@ -202,7 +203,7 @@ def measure(arguments: Any) -> list[Row]:
     import ray
     from ray.cluster_utils import Cluster
 
-    tasks = build_tasks(load_suite("quick", ()))
+    tasks = build_tasks(load_spaces(suite_spaces("quick")))
     searcher = resolve(arguments.searcher)
     usual = cluster_runner._LONGEST_BLOCK
     one_core = {"num_cpus": 1, "include_dashboard": False}

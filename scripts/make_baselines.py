@@ -21,10 +21,11 @@ from rich.progress import Progress
 
 from llamea_gpu.bench import BenchSettings, make_plan, run_bench
 from llamea_gpu.bench.results import SHIPPED
-from llamea_gpu.bench.suites import load_suite
+from llamea_gpu.bench.suites import spaces_of
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.registry import resolve
+from llamea_gpu.spaces.catalogue import load_spaces
 from llamea_gpu.tasks import build_tasks
 
 SEARCHERS = (
@@ -49,8 +50,7 @@ def main() -> None:
         "-o", "--output", type=Path, default=resource_dir("tuning_spaces") / "baselines" / SHIPPED
     )
     arguments = parser.parse_args()
-    recordings = {found.info.name: found for suite in SUITES for found in load_suite(suite)}
-    tasks = build_tasks(list(recordings.values()))
+    tasks = build_tasks(load_spaces(spaces_of(SUITES)))
     searchers = [resolve(spec) for spec in arguments.only]
     plan = make_plan(searchers, tasks, arguments.repeats, BenchSettings())
     with Runner.open(workers=arguments.workers) as runner, Progress() as progress:

@@ -199,21 +199,11 @@ def _reaches(groups: Sequence[tuple[SpaceInfo, Sequence[Trace]]]) -> tuple[Reach
 
 
 def _reach(groups: Sequence[tuple[SpaceInfo, Sequence[Trace]]], percent: int) -> Reach:
-    pairs = [
-        (trace, first_hit(space, trace, percent)) for space, traces in groups for trace in traces
-    ]
-    hits = [hit for _, hit in pairs if hit]
-    never = [math.inf] * (len(pairs) - len(hits))
-    evaluations = float(np.median([hit.evaluations for hit in hits] + never))
-    elapsed_s = float(np.median([hit.elapsed_s for hit in hits] + never))
-    spent = sum(hit.evaluations if hit else trace.rows.size for trace, hit in pairs)
-    return Reach(
-        percent=percent,
-        share=len(hits) / len(pairs),
-        median_evaluations=evaluations if math.isfinite(evaluations) else None,
-        median_s=elapsed_s if math.isfinite(elapsed_s) else None,
-        expected_evaluations=spent / len(hits) if hits else None,
-    )
+    hits = [first_hit(space, trace, percent) for space, traces in groups for trace in traces]
+    evaluations = [hit.evaluations if hit else math.inf for hit in hits]
+    median = float(np.median(evaluations))
+    reached = float(np.mean(np.isfinite(evaluations)))
+    return Reach(percent, reached, median if math.isfinite(median) else None)
 
 
 def _comparisons(

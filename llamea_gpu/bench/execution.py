@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -34,7 +33,7 @@ from llamea_gpu.bench.plan import (
     describe_space,
 )
 from llamea_gpu.bench.results import SUMMARY, BenchResults
-from llamea_gpu.bench.tables import checked_trace, kept_error
+from llamea_gpu.bench.tables import cells_of, checked_trace
 from llamea_gpu.errors import BenchError, SearcherDiedError
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.runner import BaseRunner
@@ -47,10 +46,9 @@ _JOURNAL = "bench.jsonl"
 # of what is queued.
 _AHEAD = 16
 
-Progress = Callable[[int, int], None]
-
-
 _MAX_BYTES = 1 << 30
+
+Progress = Callable[[int, int], None]
 
 
 def make_plan(
@@ -109,7 +107,7 @@ def run_bench(
         journal = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            journal = stack.enter_context(Journal.open(folder / _JOURNAL))
+            journal = stack.enter_context(open_journal(folder / _JOURNAL))
             plan, runs = _continued(folder, plan, runs, journal)
         by_name = {task.name: task for task in tasks}
         _refuse_unnamed("space", [space.name for space in plan.spaces], by_name)
@@ -124,7 +122,7 @@ def run_bench(
         for key, trace in _run_all(runner, plan, missing, chosen, by_name):
             runs[key] = trace
             if journal is not None:
-                journal.append(key, trace)
+                append_run(journal, key, trace)
             if progress is not None:
                 progress(len(runs), total)
         analysis = analyse(plan, by_name, runs, known=known)
@@ -163,22 +161,22 @@ def _with_baseline(plan: Plan, baseline: BenchResults) -> tuple[Plan, dict[RunKe
 
 
 def _continued(
-    folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: Journal
+    folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: BinaryIO
 ) -> tuple[Plan, dict[RunKey, Trace]]:
     """``plan`` and ``runs`` with what the folder and its journal hold."""
     joint, done = plan, dict(runs)
     if (folder / SUMMARY).exists():
         before = BenchResults.load_unfinished(folder)
         joint = before.plan.joined(plan)
-        done |= {**before.runs, **journal.read(before.plan)}
-    elif journal.read_lines():
+        done |= {**before.runs, **read_journal(journal, before.plan)}
+    elif _lines(journal):
         raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
     return joint, done
 
 
-def _keep(results: BenchResults, folder: Path, journal: Journal) -> None:
+def _keep(results: BenchResults, folder: Path, journal: BinaryIO) -> None:
     results.save(folder)
-    journal.clear()
+    journal.truncate(0)
 
 
 def _refuse_unnamed(what: str, needed: Sequence[str], named: Container[str]) -> None:
@@ -252,98 +250,67 @@ def _crashed(seed: int, future: Future[Trace]) -> Trace:
     )
 
 
-class Journal:
-    """A context manager; make one with `Journal.open`."""
+@contextmanager
+def open_journal(path: Path) -> Iterator[BinaryIO]:
+    """The journal at ``path``, which is made if need be, for this process alone.
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path = path
-        self._file = file
-
-    @classmethod
-    def open(cls, path: Path) -> Journal:
-        """The journal at ``path``, which is made if need be, for this process alone.
-
-        Raises:
-            BenchError: another process has it.
-        """
-        file = path.open("a+b")
+    Raises:
+        BenchError: another process has it.
+    """
+    with path.open("a+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()
             raise BenchError(
                 f"a bench's folder is for one process, but another one writes to {path.parent}: "
                 f"wait for it, or use another folder"
             ) from None
-        return cls(path, file)
+        yield file
 
-    def append(self, key: RunKey, trace: Trace) -> None:
-        """Write one run; it survives the death of this process."""
-        document = {
-            **key._asdict(),
-            "seed": trace.seed,
-            "outcome": trace.outcome,
-            "error": kept_error(trace),
-            "asks": trace.asks,
-            "revisits": trace.revisits,
-            "cpu_s": trace.cpu_s,
-            "rows": trace.rows.tolist(),
-            "elapsed_s": trace.elapsed_s.tolist(),
-            "cost_ms": [cost if math.isfinite(cost) else None for cost in trace.cost_ms.tolist()],
-        }
-        self._file.write(json.dumps(document).encode() + b"\n")
-        self._file.flush()
 
-    def read_lines(self) -> list[bytes]:
-        """The whole lines; the end of a torn one is cut off.
+def append_run(journal: BinaryIO, key: RunKey, trace: Trace) -> None:
+    """Write one run; it survives the death of this process."""
+    line = json.dumps(cells_of(key, trace), default=np.ndarray.tolist)
+    journal.write(line.encode() + b"\n")
+    journal.flush()
 
-        Raises:
-            BenchError: there is far too much.
-        """
-        self._file.seek(0)
-        data = self._file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise BenchError(f"{self._path} must have at most {_MAX_BYTES} bytes, but has more")
-        whole = data.rfind(b"\n") + 1
-        self._file.truncate(whole)
-        return data[:whole].splitlines()
 
-    def read(self, plan: Plan) -> dict[RunKey, Trace]:
-        """The runs, checked.
+def _lines(journal: BinaryIO) -> list[bytes]:
+    """The whole lines; the end of a torn one is cut off.
 
-        Raises:
-            BenchError: a line is no run of ``plan``.
-        """
-        wanted = set(plan.runs())
-        spaces = {space.name: space for space in plan.spaces}
-        runs: dict[RunKey, Trace] = {}
-        for number, line in enumerate(self.read_lines(), start=1):
-            try:
-                document: dict[str, Any] = json.loads(line)
-                document["cost_ms"] = [math.inf if c is None else c for c in document["cost_ms"]]
-                key = RunKey(document["searcher"], document["space"], document["repeat"])
-                if key not in wanted:
-                    raise BenchError(f"a run must be of this bench, but {key!r:.200} is not")
-                runs[key] = checked_trace(document, spaces[key.space], plan.seed_of(key))
-            except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-                raise BenchError(
-                    f"{self._path}: line {number}: a line must be a run, but: {error!s:.200}"
-                ) from error
-            except BenchError as error:
-                raise BenchError(f"{self._path}: line {number}: {error}") from error
-        return runs
+    Raises:
+        BenchError: there is far too much.
+    """
+    journal.seek(0)
+    data = journal.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise BenchError(f"{journal.name} must have at most {_MAX_BYTES} bytes, but has more")
+    whole = data.rfind(b"\n") + 1
+    journal.truncate(whole)
+    return data[:whole].splitlines()
 
-    def clear(self) -> None:
-        """Forget every run."""
-        self._file.truncate(0)
 
-    def __enter__(self) -> Journal:
-        return self
+def read_journal(journal: BinaryIO, plan: Plan) -> dict[RunKey, Trace]:
+    """The journal's runs, checked.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    Raises:
+        BenchError: a line is no run of ``plan``.
+    """
+    wanted = set(plan.runs())
+    spaces = {space.name: space for space in plan.spaces}
+    runs: dict[RunKey, Trace] = {}
+    for number, line in enumerate(_lines(journal), start=1):
+        try:
+            cells: dict[str, Any] = json.loads(line)
+            key = RunKey(cells["searcher"], cells["space"], cells["repeat"])
+            if key not in wanted:
+                raise BenchError(f"a run must be of this bench, but {key!r:.200} is not")
+            runs[key] = checked_trace(cells, spaces[key.space], plan.seed_of(key))
+        except (
+            *(ValueError, TypeError, LookupError, OverflowError, RecursionError),
+            BenchError,
+        ) as error:
+            raise BenchError(
+                f"{journal.name}: line {number}: a line must be a run, but: {error!s:.400}"
+            ) from error
+    return runs

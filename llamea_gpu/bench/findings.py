@@ -37,17 +37,13 @@ class Interval:
 class Reach:
     """How the runs fared against one target: a cost at most ``percent`` % above the optimum.
 
-    ``share`` of the runs reached it. ``median_evaluations`` and ``median_s`` (simulated) are over
-    all runs, None when at least half never did. ``expected_evaluations`` is all that the runs spent
-    until they hit or ended, divided by the number of hits (the expected running time of the
-    benchmarking literature), None without a hit.
+    ``share`` of the runs reached it, half of all runs after ``median_evaluations`` (None when at
+    least half never did).
     """
 
     percent: int
     share: Share
     median_evaluations: Finite | None
-    median_s: Finite | None
-    expected_evaluations: Finite | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from llamea_gpu import __version__
 from llamea_gpu.bench.findings import Analysis
-from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey, SpaceInfo
+from llamea_gpu.bench.plan import MAX_RUNS, Plan, RunKey
 from llamea_gpu.bench.tables import read_runs, write_runs
 from llamea_gpu.errors import BenchError
 from llamea_gpu.files import read_bytes, write_atomically, write_text
@@ -70,17 +70,6 @@ class BenchResults:
             for repeat in range(self.plan.repeats)
             if (key := RunKey(searcher, space, repeat)) in self.runs
         ]
-
-    def space(self, name: str) -> SpaceInfo:
-        """The space of that name.
-
-        Raises:
-            BenchError: there is none.
-        """
-        for space in self.plan.spaces:
-            if space.name == name:
-                return space
-        raise BenchError(f"a space must be of this bench, but {name!r} is not")
 
     def to_json(self) -> str:
         """The content of ``bench.json``: everything but the traces."""

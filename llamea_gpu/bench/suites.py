@@ -2,70 +2,52 @@
 
 What it does: reads the suites that ship (``tuning_spaces/splits.toml``) and expands patterns.
 
-What it does not do: load recordings from anywhere but `llamea_gpu.spaces.catalogue`.
+What it does not do: load anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from llamea_gpu import toml
 from llamea_gpu.errors import BenchError, UnknownSpaceError, suggestion
 from llamea_gpu.resources import resource_dir
-from llamea_gpu.spaces.catalogue import SPLITS, list_clouds, list_spaces, load_spaces, split_part
-from llamea_gpu.spaces.recording import Recording
+from llamea_gpu.spaces.catalogue import SPLITS, list_clouds, list_spaces, split_part
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """A named choice of spaces: ``patterns`` for the catalogue's names, and what it is for."""
-
-    name: str
-    patterns: tuple[str, ...]
-    purpose: str
-    remedy: str = ""
-
-
-def suites() -> dict[str, Suite]:
-    """The suites that ship, by name; every split is one as well."""
+def suites() -> dict[str, Mapping[str, Any]]:
+    """The suites that ship, by name, as their file has them; every split is one as well."""
     document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text("utf-8"))
-    by_name = {split: Suite(split, (split,), f"the {split} split") for split in SPLITS}
-    for name, entry in document["suites"].items():
-        by_name[name] = Suite(
-            name, tuple(entry["spaces"]), entry["purpose"], entry.get("remedy", "")
-        )
-    return by_name
-
-
-def load_suite(name: str, search_path: Sequence[Path] = ()) -> list[Recording]:
-    """The recordings of a suite: those of its spaces that are here.
-
-    Raises:
-        BenchError: there is no such suite, or none of its recordings is here.
-    """
-    return load_spaces(suite_spaces(name, search_path), search_path)
+    return {**{split: {"spaces": [split]} for split in SPLITS}, **document["suites"]}
 
 
 def suite_spaces(name: str, search_path: Sequence[Path] = ()) -> tuple[str, ...]:
-    """The names of a suite's recordings or clouds that are here; raises what `load_suite` does."""
+    """The names of a suite's recordings or clouds that are here.
+
+    Raises:
+        BenchError: there is no such suite, or none of its spaces is here.
+    """
     known = suites()
     if name not in known:
         raise BenchError(f"there is no suite {name!r}: {suggestion(name, known)}")
-    suite = known[name]
-    here = [pattern for pattern in suite.patterns if _names(pattern, search_path)]
+    patterns = known[name]["spaces"]
+    here = [pattern for pattern in patterns if _names(pattern, search_path)]
     if not here:
         raise BenchError(
             f"the suite {name} must be on the search path, but no space's name matches "
-            f"{' or '.join(suite.patterns)}. {suite.remedy}".rstrip()
+            f"{' or '.join(patterns)}. {known[name].get('remedy', '')}".rstrip()
         )
-    return expand(here, search_path)
+    return _expand(here, search_path)
 
 
 def spaces_of(names: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Names of recordings or clouds, by suite or as for `expand`.
+    """Each space's own name or file, by suite, split, name, file or pattern (``*?[...]``).
+
+    ``~K`` after a name, split or pattern stands for the K-th random part of each. What several of
+    them name comes once.
 
     Raises:
         BenchError: none of a suite's spaces is here.
@@ -74,29 +56,12 @@ def spaces_of(names: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[s
     known = suites()
     found: dict[str, None] = {}
     for name in names:
-        named = suite_spaces(name, search_path) if name in known else expand([name], search_path)
+        named = suite_spaces(name, search_path) if name in known else _expand([name], search_path)
         found |= dict.fromkeys(named)
     return tuple(found)
 
 
-def load_patterns(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> list[Recording]:
-    """Recordings by name, split, file, or pattern with ``*``, ``?`` and ``[...]``; in that order.
-
-    ``~K`` after any of them stands for the K-th random part of each. A recording that several of
-    them name is loaded once.
-
-    Raises:
-        UnknownSpaceError: nothing answers to one of ``patterns``.
-    """
-    return load_spaces(expand(patterns, search_path), search_path)
-
-
-def expand(patterns: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[str, ...]:
-    """The spaces that `load_patterns` loads, each by its own name or file.
-
-    Raises:
-        UnknownSpaceError: a pattern matches nothing.
-    """
+def _expand(patterns: Sequence[str], search_path: Sequence[Path]) -> tuple[str, ...]:
     chosen: dict[str, None] = {}
     for pattern in patterns:
         names = _names(pattern, search_path)

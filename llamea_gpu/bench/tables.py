@@ -139,33 +139,26 @@ def checked_trace(cells: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trac
         raise BenchError(str(error)) from error
 
 
-def kept_error(trace: Trace) -> str | None:
-    """What is kept of a run's error: its end."""
-    return trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None
+def cells_of(key: RunKey, trace: Trace) -> dict[str, object]:
+    """What is kept of a run (of its error the end), by column; `checked_trace` reads it."""
+    kept = {name: getattr(trace, name) for name in _READ if name not in RunKey._fields}
+    kept["error"] = trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None
+    return {**key._asdict(), **kept}
 
 
 def _row(key: RunKey, space: SpaceInfo, trace: Trace) -> dict[str, object]:
     hits = {percent: first_hit(space, trace, percent) for percent in TARGETS_PERCENT}
     return {
-        **key._asdict(),
-        "seed": trace.seed,
-        "outcome": trace.outcome,
-        "error": kept_error(trace),
-        "asks": trace.asks,
-        "revisits": trace.revisits,
+        **cells_of(key, trace),
         "evaluations": int(trace.rows.size),
         "failed_evaluations": failed_evaluations(trace),
         "best_ms": trace.best_ms,
         "regret": regret(trace.cost_ms, space.optimum_ms, space.median_ms),
-        "cpu_s": trace.cpu_s,
         **{
             f"evaluations_to_{p}_percent": hit.evaluations if hit else None
             for p, hit in hits.items()
         },
         **{f"seconds_to_{p}_percent": hit.elapsed_s if hit else None for p, hit in hits.items()},
-        "rows": trace.rows,
-        "elapsed_s": trace.elapsed_s,
-        "cost_ms": trace.cost_ms,
     }
 
 

@@ -38,6 +38,12 @@ def comparison_page(
     if again is not None:
         scored.insert(0, ("again", measured_again(again), again.scores))
     main = scored[0][2]
+    sections = [
+        Section(key, name, (_best_so_far(key, s), scores_table(s, name), runs_table(s, name)))
+        for key, name, s in scored
+    ]
+    if again is not None and again.near_best:
+        sections.append(Section("near-best", "Near the best known", (near_best_table(again),)))
     return Page(
         title=title,
         kind="Comparison of strategies",
@@ -47,20 +53,7 @@ def comparison_page(
             for cost in costs
             if cost.run is None
         ),
-        sections=(
-            *(
-                Section(
-                    key, name, (_best_so_far(key, s), scores_table(s, name), runs_table(s, name))
-                )
-                for key, name, s in scored
-            ),
-            *(
-                ()
-                if again is None or not again.near_best
-                else (Section("near-best", "Near the best known", (near_best_table(again),)),)
-            ),
-            Section("costs", "Costs", (costs_table(costs),)),
-        ),
+        sections=(*sections, Section("costs", "Costs", (costs_table(costs),))),
         scale=f"{main.measure.title}: {main.measure.scale}",
     )
 

@@ -17,7 +17,7 @@ import pytest
 from support.recordings import small_recording
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.execution import Journal
+from llamea_gpu.bench.execution import open_journal
 from llamea_gpu.errors import BenchError
 from llamea_gpu.runner import Runner
 from llamea_gpu.searchers.library import LibrarySearcher
@@ -134,7 +134,7 @@ def test_two_of_a_name_are_refused() -> None:
 
 def test_one_process_at_a_time(runner: Runner, tmp_path: Path) -> None:
     with (
-        Journal.open(tmp_path / "bench.jsonl"),
+        open_journal(tmp_path / "bench.jsonl"),
         pytest.raises(BenchError, match="for one process"),
     ):
         bench(runner, [RANDOM], tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from support.simulated import simulated_bench, small_tasks
 
 from llamea_gpu import scoring
-from llamea_gpu.bench.execution import Journal
+from llamea_gpu.bench.execution import append_run, open_journal, read_journal
 from llamea_gpu.bench.samples import Samples
 from llamea_gpu.scoring import resampled_curves, score_space
 from llamea_gpu.tasks import Trace
@@ -60,8 +60,8 @@ def test_the_journal_keeps_the_end_of_a_long_error(tmp_path: Path) -> None:
     plan, _, runs = simulated_bench({"a": 0.2}, small_tasks(1), 1)
     (key,) = plan.runs()
     trace = replace(runs[key], outcome="error", error="x" * 50_000 + "ZeroDivisionError")
-    with Journal.open(tmp_path / "bench.jsonl") as journal:
-        journal.append(key, trace)
-        found = journal.read(plan)[key]
+    with open_journal(tmp_path / "bench.jsonl") as journal:
+        append_run(journal, key, trace)
+        found = read_journal(journal, plan)[key]
     assert (found.error or "").endswith("ZeroDivisionError")
     assert len(found.error or "") == 10_000

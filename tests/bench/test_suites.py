@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 from support.recordings import small_recording
 
-from llamea_gpu.bench.suites import expand, load_patterns, load_suite, suite_spaces, suites
+from llamea_gpu.bench.suites import spaces_of, suite_spaces, suites
 from llamea_gpu.errors import BenchError, UnknownSpaceError
-from llamea_gpu.spaces.catalogue import load_cloud
+from llamea_gpu.spaces.catalogue import load_cloud, load_spaces
 from llamea_gpu.spaces.formats import export_recording
+from llamea_gpu.spaces.recording import Recording
 
 
-def names(recordings: list[object]) -> list[str]:
-    return [recording.info.name for recording in recordings]  # type: ignore[attr-defined]
+def recordings(*named: str, path: tuple[Path, ...] = ()) -> list[Recording]:
+    return load_spaces(spaces_of(named, path), path)
+
+
+def names(*named: str) -> list[str]:
+    return [recording.info.name for recording in recordings(*named)]
 
 
 @pytest.fixture
@@ -28,41 +33,41 @@ def hub(tmp_path: Path) -> Path:
 
 def test_what_ships_is_there() -> None:
     assert {"quick", "train", "validation", "test", "hub"} <= set(suites())
-    assert len(load_suite("quick")) == 4
-    assert len(load_suite("train")) == 13
+    assert len(names("quick")) == 4
+    assert len(names("train")) == 13
 
 
 def test_the_hub_is_what_the_search_path_has_of_it(hub: Path) -> None:
-    found = load_suite("hub", (hub,))
+    found = recordings("hub", path=(hub,))
     assert len(found) == 2
     assert {"A100" in r.info.name or "W7800" in r.info.name for r in found} == {True}
 
 
 def test_without_the_hub_it_is_said_where_to_get_it() -> None:
     with pytest.raises(BenchError, match=r"github\.com/AutoTuningAssociation/benchmark_hub"):
-        load_suite("hub")
+        suite_spaces("hub")
 
 
 def test_an_unknown_suite_names_those_there_are() -> None:
     with pytest.raises(BenchError, match="did you mean hub"):
-        load_suite("hubb")
+        suite_spaces("hubb")
 
 
 def test_patterns_names_and_splits_mix_and_nothing_comes_twice() -> None:
-    found = names(load_patterns(["matmul*2048*", "validation", "softmax-4096x4096"]))
+    found = names("matmul*2048*", "validation", "softmax-4096x4096")
     assert sorted(found[:3]) == ["matmul-2048", "matmul-2048x2048x1024", "matmul_gelu-2048x8192"]
     assert len(found) == len(set(found)) == 9
 
 
 def test_parts_of_a_split_of_a_pattern_and_of_a_name() -> None:
-    found = names(load_patterns(["rms_norm-16384x4096~1", "rms*~2", "validation~1"]))
+    found = names("rms_norm-16384x4096~1", "rms*~2", "validation~1")
     assert found[:2] == ["rms_norm-16384x4096.part1", "rms_norm-16384x4096.part2"]
     assert len(found) == len(set(found)) == 8
 
 
 def test_the_small_spaces_are_parts_of_validation_and_of_nothing_else() -> None:
-    whole = {recording.info.name for recording in load_suite("validation")}
-    parts = load_suite("small")
+    whole = set(names("validation"))
+    parts = recordings("small")
     assert len(parts) == 5 * len(whole)
     assert {part.info.provenance["part_of"] for part in parts} == whole
     assert all(190 <= part.space.size <= 1_050 for part in parts)
@@ -70,9 +75,9 @@ def test_the_small_spaces_are_parts_of_validation_and_of_nothing_else() -> None:
 
 def test_a_pattern_without_a_match_is_an_error() -> None:
     with pytest.raises(UnknownSpaceError, match="'zz\\*' matches none"):
-        load_patterns(["matmul*", "zz*"])
+        names("matmul*", "zz*")
     with pytest.raises(UnknownSpaceError, match="matmul-2048"):
-        load_patterns(["matmul-2084"])
+        names("matmul-2084")
 
 
 def test_a_benchs_own_files_are_no_spaces(tmp_path: Path) -> None:
@@ -92,5 +97,5 @@ def test_no_kernel_is_on_both_sides_of_the_split_of_whole_spaces() -> None:
 
 
 def test_a_pattern_for_recordings_does_not_reach_clouds() -> None:
-    assert not [name for name in expand(["*attention*"]) if name.startswith("clouds/")]
-    assert expand(["clouds/helion/swiglu*"]) == ("clouds/helion/swiglu-8192x8192-h200",)
+    assert not [name for name in spaces_of(["*attention*"]) if name.startswith("clouds/")]
+    assert spaces_of(["clouds/helion/swiglu*"]) == ("clouds/helion/swiglu-8192x8192-h200",)
