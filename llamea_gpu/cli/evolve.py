@@ -25,11 +25,10 @@ from llamea_gpu.archive import Archive
 from llamea_gpu.bench.suites import suite_spaces
 from llamea_gpu.cli.from_settings import options_of
 from llamea_gpu.cli.options import output_console, step, warn_if_unsafe
-from llamea_gpu.cli.tables import generation_table, leaders_table, print_table
+from llamea_gpu.cli.tables import generation_table, leaders_table, print_table, score_text
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import SettingsError
-from llamea_gpu.evolution.calls import Observer
-from llamea_gpu.evolution.candidate import FAILED, PARTIAL, Candidate
+from llamea_gpu.evolution.candidate import FAILED, Candidate
 from llamea_gpu.evolution.inspiration import expand_inspirations
 from llamea_gpu.evolution.session import (
     Problem,
@@ -175,8 +174,13 @@ def _run(
     try:
         shown = RunView(settings, problem.measure, console, plain=plain)
         with shown as view, report or nullcontext():
-            observer = Several(view, report) if report else view
-            outcome = drive(folder, archive, settings, problem, observer)
+
+            def observe(kind: str, slot: int | None, detail: dict[str, Any]) -> None:
+                view.notify(kind, slot, detail)
+                if report:
+                    report.notify(kind, slot, detail)
+
+            outcome = drive(folder, archive, settings, problem, observe)
     except KeyboardInterrupt:
         console.print(
             f"stopped; everything paid for is kept. Go on with: "
@@ -201,18 +205,6 @@ def _print_warnings(console: Console, warnings_: Sequence[str]) -> None:
     if warnings_:
         more = f" (and {len(warnings_) - 1} more like it)" if len(warnings_) > 1 else ""
         console.print(f"[yellow]warning:[/] {cell(warnings_[0])}{more}", soft_wrap=True)
-
-
-class Several:
-    """Passes what happens on to each of several observers."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
-        """Tell all of them, in order."""
-        for observer in self._observers:
-            observer.notify(kind, slot, detail)
 
 
 class RunView:
@@ -275,8 +267,8 @@ class RunView:
             facts.add_row("scoring seeds", f"{len(self._seeds)} of {seeds}")
         facts.add_row("candidates", f"{len(self._settled)} of {total}")
         if best is not None:
-            scored_as = f"{self._measure.name} {best.p:.3f} ± {best.standard_error:.3f}"
-            facts.add_row("best", f"{cell(best.identifier)}  {scored_as}")
+            score = f"{self._measure.name} {score_text(best)}"
+            facts.add_row("best", f"{cell(best.identifier)}  {score}")
         stages = Counter(self._stages.values())
         facts.add_row("in flight", ", ".join(f"{n} {name}" for name, n in sorted(stages.items())))
         kinds = Counter(c.kind for c in self._settled if c.status == FAILED)
@@ -325,10 +317,7 @@ def spent_text(totals: Totals) -> str:
 
 
 def _cells(candidate: Candidate) -> tuple[str, str, str, str]:
-    if candidate.p is not None:
-        score = f"{candidate.p:.3f} ± {candidate.standard_error:.3f}"
-    else:
-        score = "stopped early" if candidate.status == PARTIAL else "failed"
+    score = "failed" if candidate.status == FAILED else score_text(candidate)
     idea = candidate.program.idea if candidate.program else ""
     text = f"{candidate.kind}: {candidate.reason}" if candidate.kind else idea
     return cell(candidate.identifier), cell(candidate.operator), score, cell(text)

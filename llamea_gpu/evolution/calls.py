@@ -7,9 +7,9 @@ settled. It does not read answers, and does not decide what is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import BudgetExceededError
@@ -36,24 +36,17 @@ from llamea_gpu.prompting import (
     render,
 )
 
-
-class Observer(Protocol):
-    """Told what happens, as it happens; a live view, or nothing."""
-
-    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
-        """``kind`` is asked, answered, evaluating, settled, seed, started or stopped."""
-
-
-class Silent:
-    """The observer that shows nothing."""
-
-    def notify(self, kind: str, slot: int | None, detail: dict[str, Any]) -> None:
-        """Ignore."""
+# Told kind, slot (None: of the whole run) and details of what happens, as it happens. Kinds are
+# asked, answered, evaluating, settled, seed, started and stopped.
+Observer = Callable[[str, "int | None", dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """An attempt that led nowhere: what to tell the model, and with which text."""
+class Attempt:
+    """What came of an answer. ``kind`` and ``message`` say why it led nowhere, to the model too.
+
+    They are empty of one that gave a ``program`` which ran without a fault.
+    """
 
     kind: str
     message: str
@@ -107,7 +100,7 @@ class Caller:
         attempt: int,
         operator: Operator,
         population: Population,
-        refused: Refused | None,
+        refused: Attempt | None,
     ) -> Call:
         """The answer to one attempt of a slot; ``refused`` is what a repair has to mend.
 
@@ -161,7 +154,7 @@ class Caller:
             self._ledger.settle(reservation, answer)
         finally:
             self._freed.set()
-        self._observer.notify("answered", plan.slot, {"usage": answer.usage})
+        self._observer("answered", plan.slot, {"usage": answer.usage})
         return Call(plan.slot, attempt, operator, request, answer, problem)
 
     async def _send(
@@ -169,7 +162,7 @@ class Caller:
     ) -> tuple[ChatAnswer, str | None]:
         """Record, send, and commit the answer before anything looks into it."""
         self._archive.record_call(slot, attempt, operator, request, self._settings.route)
-        self._observer.notify("asked", slot, {"operator": operator, "attempt": attempt})
+        self._observer("asked", slot, {"operator": operator, "attempt": attempt})
         try:
             answer, problem = await self._client.complete(request), None
         except RejectedAnswerError as error:
@@ -206,6 +199,6 @@ def parent_views(plan: Plan) -> tuple[ParentView, ...]:
     )
 
 
-def _shown(refused: Refused) -> str:
+def _shown(refused: Attempt) -> str:
     """What a repair prompt shows as the failed answer: the program where there is one."""
     return refused.program.source if refused.program else refused.answer

@@ -18,7 +18,7 @@ from llamea_gpu.evolution.behaviour import Behaviour, describe
 from llamea_gpu.evolution.candidate import FAILED, PARTIAL, SCORED, Candidate
 from llamea_gpu.evolution.mechanisms import mechanisms
 from llamea_gpu.evolution.population import Population
-from llamea_gpu.evolution.runs import Runs
+from llamea_gpu.evolution.runs import Runs, fault_in
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.evolution.trials import Trials
 from llamea_gpu.modelled import AnyTask
@@ -34,6 +34,9 @@ _FAULTS = {
     "memory": "the program ran out of its memory limit",
     "timeout": "the program passed its limit of CPU time: it must do less work per evaluation",
 }
+
+
+_Found = dict[str, tuple[SpaceScore, "Behaviour | None"]]  # by space
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +102,11 @@ class Cascade:
         Its score is then that of all its runs. A fault in one of them makes it a failure.
         """
         program = candidate.program
-        if program is None:
-            raise AssertionError("a scored candidate without a program")
+        assert program is not None  # of a scored candidate
         rescored = (*candidate.rescored, generation)
-        slot, attempt = candidate.slot, max(candidate.attempts - 1, 0)
-        runs = await asyncio.gather(
-            *(
-                self._runs.own(slot, attempt, program, task, self._numbers(slot, task, rescored))
-                for task in self._tasks
-            )
-        )
-        fault = next((t for traces in runs for t in traces if t.is_faulty), None)
-        if fault is not None:
+        attempt = max(candidate.attempts - 1, 0)
+        runs = await self._run(candidate.slot, attempt, program, self._tasks, None, rescored)
+        if (fault := fault_in(runs)) is not None:
             return replace(
                 candidate,
                 status=FAILED,
@@ -118,43 +114,46 @@ class Cascade:
                 message=_complaint(fault),
                 rescored=rescored,
             )
-        scores: dict[str, SpaceScore] = {}
-        behaviours: dict[str, Behaviour | None] = {}
-        feedback = await self._scored(self._tasks, runs, scores, behaviours, population, "full")
-        return replace(
-            candidate, feedback=feedback, behaviour=_known(behaviours), rescored=rescored
-        )
+        found: _Found = {}
+        feedback = await self._scored(self._tasks, runs, found, population, "full")
+        return replace(candidate, feedback=feedback, behaviour=_known(found), rescored=rescored)
 
     async def _compete(
         self, slot: int, attempt: int, program: Program, population: Population
     ) -> Assessment:
-        scores: dict[str, SpaceScore] = {}
-        behaviours: dict[str, Behaviour | None] = {}
+        found: _Found = {}
         feedback = None
         for step in self._steps():
-            runs = await asyncio.gather(
-                *(
-                    self._runs.own(
-                        slot, attempt, program, task, self._numbers(slot, task)[: step.runs]
-                    )
-                    for task in step.tasks
-                )
-            )
-            fault = next((t for traces in runs for t in traces if t.is_faulty), None)
-            if fault is not None:
+            runs = await self._run(slot, attempt, program, step.tasks, step.runs)
+            if (fault := fault_in(runs)) is not None:
                 return _failed(step.stage, fault)
             if step.stage == "smoke":
                 continue
-            feedback = await self._scored(
-                step.tasks, runs, scores, behaviours, population, step.stage
-            )
+            feedback = await self._scored(step.tasks, runs, found, population, step.stage)
             if step.stage == "partial" and slot >= 0:
-                reason = self._out_of_reach(scores, population)
+                reason = self._out_of_reach(_scores(found), population)
                 if reason:
-                    return Assessment(PARTIAL, "", reason, feedback, _known(behaviours))
-        if feedback is None:
-            raise AssertionError("a cascade without a last step")
-        return Assessment(SCORED, "", "", feedback, _known(behaviours))
+                    return Assessment(PARTIAL, "", reason, feedback, _known(found))
+        assert feedback is not None  # the last step is no smoke run
+        return Assessment(SCORED, "", "", feedback, _known(found))
+
+    async def _run(
+        self,
+        slot: int,
+        attempt: int,
+        program: Program,
+        tasks: Sequence[AnyTask],
+        most: int | None,
+        rescored: Sequence[int] = (),
+    ) -> list[list[Trace]]:
+        """The candidate's runs on each of ``tasks``, at most so many (None: all) on each."""
+
+        def seeds(task: AnyTask) -> dict[int, int]:
+            numbers = self._numbers(slot, task, rescored)[:most]
+            return {number: self._runs.seed(task, number) for number in numbers}
+
+        runs = (self._runs.of(slot, attempt, program, task, seeds(task)) for task in tasks)
+        return await asyncio.gather(*runs)
 
     def _steps(self) -> Iterator[_Step]:
         yield _Step("smoke", self._tasks[:1], 1)
@@ -167,7 +166,7 @@ class Cascade:
             yield _Step("partial", self._tasks[: self._settings.cascade_spaces])
         yield _Step("full", self._tasks)
 
-    def _numbers(self, slot: int, task: AnyTask, rescored: Sequence[int] = ()) -> list[int]:
+    def _numbers(self, slot: int, task: AnyTask, rescored: Sequence[int]) -> list[int]:
         """The numbers of a candidate's runs on ``task``: those of its generation first.
 
         Where generations have seeds of their own, each has a block of numbers, and the first
@@ -186,43 +185,37 @@ class Cascade:
         self,
         tasks: Sequence[AnyTask],
         runs: Sequence[Sequence[Trace]],
-        scores: dict[str, SpaceScore],
-        behaviours: dict[str, Behaviour | None],
+        found: _Found,
         population: Population,
         stage: Stage,
     ) -> Feedback:
-        """Bring ``scores`` and ``behaviours`` up to ``runs``, and say how it did."""
+        """Bring ``found`` up to ``runs``, and say how it did."""
         fresh = [
             (task, traces)
             for task, traces in zip(tasks, runs, strict=True)
-            if task.name not in scores or scores[task.name].runs < len(traces)
+            if task.name not in found or found[task.name][0].runs < len(traces)
         ]
         bootstrap = self._settings.bootstrap
         assessed = [
             self._runs.compute(_assess, [task], traces, bootstrap) for task, traces in fresh
         ]
         losing = asyncio.ensure_future(self._runs.compute(_losses, tasks, runs))
-        found = await asyncio.gather(*assessed)
-        for (task, _), (score, behaviour) in zip(fresh, found, strict=True):
-            scores[task.name], behaviours[task.name] = score, behaviour
-        return replace(self._feedback(stage, scores, population), mechanisms=await losing)
-
-    def _feedback(
-        self, stage: Stage, scores: dict[str, SpaceScore], population: Population
-    ) -> Feedback:
-        total = aggregate(tuple(scores.values()))
+        for (task, _), both in zip(fresh, await asyncio.gather(*assessed), strict=True):
+            found[task.name] = both
+        scores = tuple(_scores(found).values())
+        total = aggregate(scores)
         references = population.references()
-        results = tuple(
-            _space_result(score, *references.get(score.space, ("random_search", 0.0)))
-            for score in scores.values()
-        )
         return Feedback(
             p=total.p,
             standard_error=total.standard_error,
             stage=stage,
             outcome="ok",
-            spaces=results,
+            spaces=tuple(
+                _space_result(score, *references.get(score.space, ("random_search", 0.0)))
+                for score in scores
+            ),
             error=None,
+            mechanisms=await losing,
         )
 
     def _out_of_reach(self, scores: dict[str, SpaceScore], population: Population) -> str:
@@ -276,8 +269,12 @@ def _errors(scores: dict[str, SpaceScore]) -> dict[str, float]:
     return {name: score.standard_error or 0.0 for name, score in scores.items()}
 
 
-def _known(behaviours: dict[str, Behaviour | None]) -> tuple[Behaviour, ...]:
-    return tuple(behaviour for behaviour in behaviours.values() if behaviour is not None)
+def _scores(found: _Found) -> dict[str, SpaceScore]:
+    return {name: score for name, (score, _) in found.items()}
+
+
+def _known(found: _Found) -> tuple[Behaviour, ...]:
+    return tuple(behaviour for _, behaviour in found.values() if behaviour is not None)
 
 
 def _assess(

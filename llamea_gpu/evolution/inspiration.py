@@ -86,10 +86,7 @@ def load_inspiration(spec: str) -> Inspiration:
         return _from_run(spec, Path(named["run"]), int(named["slot"]))
     named_program = resolve_program(spec)
     wanted = named_program.program
-    try:
-        program = admit(wanted.source)
-    except AnswerError as error:
-        raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
+    program = _admitted(spec, wanted.source)
     if program.class_name != wanted.class_name:
         raise SettingsError(
             f"an inspiration's optimizer must be {program.class_name}, the one that admission "
@@ -124,15 +121,19 @@ def recorded_provenance(facts: Mapping[str, str]) -> list[dict[str, str]]:
         ) from error
 
 
+def _admitted(spec: str, source: str) -> Program:
+    try:
+        return admit(source)
+    except AnswerError as error:
+        raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
+
+
 def _from_run(spec: str, folder: Path, slot: int) -> Inspiration:
     population, facts = _read_run(folder)
     chosen = population.find(slot)
     if chosen is None or chosen.program is None:
         raise ArchiveError(f"an inspiration must be a candidate with a program, but {spec} is none")
-    try:
-        admitted = admit(chosen.program.source)  # the archive may come from elsewhere
-    except AnswerError as error:
-        raise SettingsError(f"the inspiration {spec} must pass admission: {error}") from error
+    admitted = _admitted(spec, chosen.program.source)  # the archive may come from elsewhere
     provenance = {
         "spec": spec,
         "origin": "run",

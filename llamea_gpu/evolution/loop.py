@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from llamea_gpu.archive import Archive, Call
 from llamea_gpu.errors import AnswerError, BudgetExceededError, TransportError
-from llamea_gpu.evolution.calls import Caller, Observer, Refused, Silent, parent_views
+from llamea_gpu.evolution.calls import Attempt, Caller, Observer, parent_views
 from llamea_gpu.evolution.candidate import FAILED, LOST, Candidate
-from llamea_gpu.evolution.evaluation import Assessment, Cascade
+from llamea_gpu.evolution.evaluation import Cascade
 from llamea_gpu.evolution.inspiration import Inspiration
 from llamea_gpu.evolution.parents import breeding_pool
 from llamea_gpu.evolution.plan import Plan, plan_slot
@@ -46,15 +46,6 @@ class Outcome:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """An attempt that gave a program which ran without a fault."""
-
-    program: Program
-    assessment: Assessment
-    answered: Program | None = None  # where its constants were tuned: before
-
-
 class Evolution:
     """One run. Build it with everything it needs, then await ``run()`` once."""
 
@@ -66,13 +57,13 @@ class Evolution:
         ledger: Ledger,
         cascade: Cascade,
         facts: Sequence[SpaceFacts],
-        observer: Observer | None = None,
+        observer: Observer = lambda *_: None,
     ) -> None:
         self._settings = settings
         self._archive = archive
         self._cascade = cascade
-        self._observer = observer or Silent()
-        self._caller = Caller(settings, archive, client, ledger, facts, self._observer)
+        self._observer = observer
+        self._caller = Caller(settings, archive, client, ledger, facts, observer)
         self._population = Population()
         self._unreached: list[Candidate] = []  # settled by a failing route, not yet committed
         self._again: list[Candidate] = []  # scored again, not yet committed
@@ -109,7 +100,7 @@ class Evolution:
             await self._let_arrive(running)
         if self._unreached:
             raise TransportError(_unreached_message(self._unreached))
-        self._observer.notify("stopped", None, {"reason": reason})
+        self._observer("stopped", None, {"reason": reason})
         return Outcome(self._population, reason, self._caller.warnings)
 
     async def _evolve(
@@ -230,7 +221,7 @@ class Evolution:
             self._archive.record_candidate(candidate.slot, candidate.to_document())
         self._population = self._population.with_candidate(candidate)
         kind = "settled" if candidate.is_written else "seed"
-        self._observer.notify(kind, candidate.slot, {"candidate": candidate, "known": known})
+        self._observer(kind, candidate.slot, {"candidate": candidate, "known": known})
 
     def _commit_unreached(self) -> None:
         for candidate in self._unreached:
@@ -279,82 +270,74 @@ class Evolution:
     async def _develop(self, plan: Plan, population: Population) -> Candidate:
         """Ask, parse, admit, evaluate, and ask for repairs; always a candidate in the end."""
         calls: list[Call] = []
-        refused: Refused | None = None
-        for attempt in range(self._settings.max_repairs + 1):
-            operator: Operator = "repair" if refused else plan.operator
+        last: Attempt | None = None
+        for number in range(self._settings.max_repairs + 1):
+            operator: Operator = "repair" if last else plan.operator
             try:
-                call = await self._caller.ask(plan, attempt, operator, population, refused)
+                call = await self._caller.ask(plan, number, operator, population, last)
             except TransportError as error:
-                return self._settled(plan, Refused(LOST, str(error), ""), calls)
+                last = Attempt(LOST, str(error), "")
+                break
             calls.append(call)
-            result = await self._try(plan, attempt, operator, call, population)
-            if isinstance(result, Accepted):
-                return self._settled(plan, result, calls)
-            refused = result
-        if refused is None:  # max_repairs is at least 0, so one attempt was made
-            raise AssertionError("a slot without an attempt")
-        return self._settled(plan, refused, calls)
+            last = await self._try(plan, number, operator, call, population)
+            if not last.kind:
+                break
+        assert last is not None  # max_repairs is at least 0
+        return self._settled(plan, last, calls)
 
-    def _settled(self, plan: Plan, result: Accepted | Refused, calls: Sequence[Call]) -> Candidate:
+    def _settled(self, plan: Plan, last: Attempt, calls: Sequence[Call]) -> Candidate:
         """The candidate that the slot ends as."""
         answers = [call.answer for call in calls if call.answer is not None]
         prices = [self._caller.usd(call) for call in calls]
         known = [usd for usd in prices if usd is not None]
-        assessment = result.assessment
-        ended = (
-            (FAILED, result.kind, result.message)
-            if isinstance(result, Refused)
-            else (result.assessment.status, result.assessment.kind, result.assessment.message)
-        )
+        found = last.assessment
+        tuned = found.tuned if found and not last.kind else None
         return Candidate(
             slot=plan.slot,
             generation=plan.generation,
             operator=plan.operator,
             parents=tuple(parent.slot for parent in plan.parents),
-            status=ended[0],
-            kind=ended[1],
-            message=ended[2],
+            status=found.status if found and not last.kind else FAILED,
+            kind=last.kind,
+            message=last.message or (found.message if found else ""),
             attempts=len(calls),
             model=answers[-1].model if answers else "",
-            program=result.program,
-            feedback=assessment.feedback if assessment else None,
+            program=tuned or last.program,
+            feedback=found.feedback if found else None,
             asked_model=plan.model,
             tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
             usd=sum(known) if calls and len(known) == len(prices) else None,
-            behaviour=assessment.behaviour if assessment else (),
-            answered=result.answered if isinstance(result, Accepted) else None,
+            behaviour=found.behaviour if found else (),
+            answered=last.program if tuned else None,
         )
 
     async def _try(
         self, plan: Plan, attempt: int, operator: Operator, call: Call, population: Population
-    ) -> Accepted | Refused:
+    ) -> Attempt:
         """Take one answer as far as it goes."""
         text = call.answer.text if call.answer else ""
         if call.problem is not None:
-            return Refused("refusal", call.problem, text)
+            return Attempt("refusal", call.problem, text)
         if call.answer is not None and call.answer.finish_reason == "length":
             cut = f"The answer was cut off after {self._settings.max_tokens} tokens: write less."
-            return Refused("truncated", cut, text)
+            return Attempt("truncated", cut, text)
         try:
             program = admit(parse_answer(text, operator, parent_views(plan)))
         except AnswerError as error:
-            return Refused(error.kind, str(error), text)
+            return Attempt(error.kind, str(error), text)
         twin = population.digests().get(program.digest)
         if twin is not None and self._settings.strategy != "independent":
-            return Refused(
+            return Attempt(
                 "duplicate",
                 f"The program does the same as an earlier one ({twin.identifier}); "
                 f"change what it does, not only how it is written.",
                 text,
                 program,
             )
-        self._observer.notify("evaluating", plan.slot, {"program": program})
+        self._observer("evaluating", plan.slot, {"program": program})
         assessment = await self._cascade.assess(plan.slot, attempt, program, population)
-        if assessment.status == FAILED:
-            return Refused(assessment.kind, assessment.message, text, program, assessment)
-        if assessment.tuned is not None:
-            return Accepted(assessment.tuned, assessment, answered=program)
-        return Accepted(program, assessment)
+        complaint = assessment.message if assessment.status == FAILED else ""
+        return Attempt(assessment.kind, complaint, text, program, assessment)
 
 
 def _unreached_message(lost: Sequence[Candidate]) -> str:

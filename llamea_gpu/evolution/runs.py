@@ -7,7 +7,7 @@ seed, the space and the number alone, so that candidates with equal numbers are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -23,6 +23,11 @@ from llamea_gpu.tasks import Trace, run_seed
 _T = TypeVar("_T")
 
 
+def fault_in(runs: Sequence[Sequence[Trace]]) -> Trace | None:
+    """The first run that a fault of the program ended."""
+    return next((trace for traces in runs for trace in traces if trace.is_faulty), None)
+
+
 class Runs:
     """Runs programs on the tasks of one evolution."""
 
@@ -36,42 +41,16 @@ class Runs:
         """How many runs a candidate has on ``task`` when it is fully scored."""
         return self._settings.repeats_by_space.get(task.name, self._settings.repeats)
 
-    async def own(
-        self, slot: int, attempt: int, program: Program, task: AnyTask, repeats: Iterable[int]
-    ) -> list[Trace]:
-        """The runs with these numbers, which count."""
-        known = self._archive.traces(slot, attempt, task.name)
-        numbered = [(r, run_seed(self._settings.seed, task.name, r)) for r in repeats]
-        return await self._all(slot, attempt, program, task, numbered, known)
+    def seed(self, task: AnyTask, number: int) -> int:
+        """That of a run on ``task``."""
+        return run_seed(self._settings.seed, task.name, number)
 
-    async def trials(
-        self,
-        slot: int,
-        attempt: int,
-        program: Program,
-        task: AnyTask,
-        numbered: Sequence[tuple[int, int]],
+    async def of(
+        self, slot: int, attempt: int, program: Program, task: AnyTask, seeds: Mapping[int, int]
     ) -> list[Trace]:
-        """Runs by (number, seed) that only tune; their numbers are negative."""
-        known = self._archive.traces(slot, attempt, task.name, trials=True)
-        return await self._all(slot, attempt, program, task, numbered, known)
+        """The runs with these numbers and seeds; those that only tune have negative numbers."""
+        known = self._archive.traces(slot, attempt, task.name, trials=min(seeds) < 0)
 
-    async def compute(
-        self, function: Callable[..., _T], tasks: Sequence[AnyTask], *arguments: object
-    ) -> _T:
-        """``function(tasks, *arguments)``, computed where runs are."""
-        computed: Future[_T] = self._runner.compute(function, tasks, *arguments)
-        return await asyncio.wrap_future(computed)
-
-    async def _all(
-        self,
-        slot: int,
-        attempt: int,
-        program: Program,
-        task: AnyTask,
-        numbered: Sequence[tuple[int, int]],
-        known: dict[int, Trace],
-    ) -> list[Trace]:
         async def one(number: int, seed: int) -> Trace:
             if number in known and known[number].batch is not None:  # older runs lack batches
                 return known[number]
@@ -86,4 +65,11 @@ class Runs:
             self._archive.record_trace(slot, attempt, task.name, number, trace)
             return trace
 
-        return list(await asyncio.gather(*(one(number, seed) for number, seed in numbered)))
+        return list(await asyncio.gather(*(one(number, seed) for number, seed in seeds.items())))
+
+    async def compute(
+        self, function: Callable[..., _T], tasks: Sequence[AnyTask], *arguments: object
+    ) -> _T:
+        """``function(tasks, *arguments)``, computed where runs are."""
+        computed: Future[_T] = self._runner.compute(function, tasks, *arguments)
+        return await asyncio.wrap_future(computed)

@@ -265,7 +265,7 @@ def drive(
     archive: Archive,
     settings: EvolutionSettings,
     problem: Problem,
-    observer: Observer | None = None,
+    observer: Observer = lambda *_: None,
 ) -> Outcome:
     """Run (or go on) until a budget ends; everything is closed afterwards, also on Ctrl-C.
 
@@ -281,9 +281,8 @@ def drive(
     with _locked(folder):
         ledger = build_ledger(settings)
         ledger.restore(_spent(archive, settings))
-        if observer:
-            expected = estimate(settings, problem)
-            observer.notify("started", None, {"ledger": ledger, "estimate": expected})
+        expected = estimate(settings, problem)
+        observer("started", None, {"ledger": ledger, "estimate": expected})
         with open_runner(
             settings.cluster,
             settings.workers,
@@ -311,7 +310,7 @@ async def _drive(
     problem: Problem,
     ledger: Ledger,
     runner: BaseRunner,
-    observer: Observer | None,
+    observer: Observer,
 ) -> Outcome:
     client = build_client(folder, settings)
     task = asyncio.current_task()

@@ -30,8 +30,6 @@ DEFAULT_OPERATORS = {
 
 # Ways of asking (docs/evolution.md).
 Strategy = Literal["evolution", "independent", "sequential"]
-# Before there were strategies, a run was evolution or its control; recorded runs say so.
-_STRATEGY_OF_CONTROL = {"none": "evolution", "best-of-n": "independent"}
 
 # What a continuation may change, because no score or prompt depends on it.
 CHANGEABLE = frozenset(
@@ -197,20 +195,8 @@ class EvolutionSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _strategy_decides(cls, fields: Any) -> Any:
-        if not isinstance(fields, dict):
-            return fields
-        fields = dict(fields)
-        if "control" in fields:
-            control = fields.pop("control")
-            meant = _STRATEGY_OF_CONTROL.get(control) if isinstance(control, str) else None
-            if meant is None or fields.setdefault("strategy", meant) != meant:
-                raise ValueError(
-                    f"control is the former name of strategy, 'none' for evolution and "
-                    f"'best-of-n' for independent, but got control {control!r} with strategy "
-                    f"{fields.get('strategy')!r}: give strategy alone"
-                )
-        if fields.get("strategy") == "sequential":
-            fields.setdefault("offspring", 1)
+        if isinstance(fields, dict) and fields.get("strategy") == "sequential":
+            return {"offspring": 1, **fields}
         return fields
 
     @field_validator("api_key_env")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from llamea_gpu.errors import SearcherError
-from llamea_gpu.evolution.runs import Runs
+from llamea_gpu.evolution.runs import Runs, fault_in
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.modelled import AnyTask
 from llamea_gpu.programs import Program, admit
@@ -54,8 +54,7 @@ class Trials:
 
         # By itself first: a program that fails is not tried with other constants.
         answers = await heat(0, 0, self._first)
-        fault = next((t for traces in answers for t in traces if t.is_faulty), None)
-        if fault is not None:
+        if (fault := fault_in(answers)) is not None:
             return fault
         others = [heat(number, 0, self._first) for number in range(1, len(arms))]
         scores = await self._scores([answers, *await asyncio.gather(*others)])
@@ -72,20 +71,17 @@ class Trials:
         """Runs on each space; what was run at a place has the same seed for every arm."""
         return await asyncio.gather(
             *(
-                self._runs.trials(
+                self._runs.of(
                     slot,
                     attempt,
                     program,
                     task,
-                    [
-                        (
-                            -(1 + arm + _NUMBERS * place),
-                            run_seed(
-                                self._settings.seed, task.name, -(1 + place + _NUMBERS * slot)
-                            ),
+                    {
+                        -(1 + arm + _NUMBERS * place): self._runs.seed(
+                            task, -(1 + place + _NUMBERS * slot)
                         )
                         for place in places
-                    ],
+                    },
                 )
                 for task in self._tasks
             )

@@ -89,7 +89,7 @@ class Harness:
     def __init__(self, folder: Path, runner: Runner) -> None:
         self.folder = folder
         self.runner = runner
-        self.observer: Observer | None = None
+        self.observer: Observer = lambda *_: None
         self._problems: dict[tuple[str, ...], Problem] = {}
 
     async def run(
@@ -101,10 +101,9 @@ class Harness:
         )
         ledger = build_ledger(settings)
         cascade = Cascade(problem.tasks, self.runner, archive, settings)
-        observer = self.observer
-        if observer:
-            observer.notify("started", None, {"ledger": ledger})
-        evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observer)
+        observe = self.observer
+        observe("started", None, {"ledger": ledger})
+        evolution = Evolution(settings, archive, client, ledger, cascade, problem.facts, observe)
         outcome = await evolution.run(problem.seeds, problem.inspirations)
         self.ledger = ledger
         return outcome, archive

@@ -32,7 +32,7 @@ async def test_the_live_view_shows_generation_best_candidates_spending_and_time(
     answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
     answers[(3, 0)] = answers[(3, 1)] = "no program"
     with RunView(settings, MEASURED, console, plain=False) as view:
-        harness.observer = view
+        harness.observer = view.notify
         await harness.run(settings, scripted(answers))
     text = shown(view, console)
     for expected in ("generation", "4 of 4", "best", "no-class", "5 answers", "tokens", "s left"):
@@ -43,7 +43,7 @@ async def test_the_plain_view_is_a_line_a_candidate(harness, settings, scripted)
     console = Console(file=io.StringIO(), width=120)
     answers = {(slot, 0): answer(climber_program(slot + 2)) for slot in range(4)}
     with RunView(settings, MEASURED, console, plain=True) as view:
-        harness.observer = view
+        harness.observer = view.notify
         await harness.run(settings, scripted(answers))
     lines = shown(view, console).splitlines()
     assert [line.split()[0] for line in lines] == ["seed", "seed", "#0", "#1", "#2", "#3"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -60,25 +59,6 @@ def test_a_continued_run_may_change_budgets_but_not_what_results_depend_on() -> 
     assert continued(recorded, {"candidates": 99, "workers": 1}).candidates == 99
     with pytest.raises(SettingsError, match="repeats"):
         continued(recorded, {"repeats": 3})
-
-
-@pytest.mark.parametrize(
-    ("control", "strategy"), [("none", "evolution"), ("best-of-n", "independent")]
-)
-def test_a_run_recorded_before_there_were_strategies_is_read(control: str, strategy: str) -> None:
-    now = validated({"model": "m"}).model_dump(mode="json")
-    del now["strategy"]
-    before = json.dumps({**now, "control": control})
-    assert recorded_settings(before).strategy == strategy
-    assert continued(before, {"candidates": 99, "control": control}).strategy == strategy
-    with pytest.raises(SettingsError, match="give strategy alone"):
-        continued(before, {"control": "none" if control == "best-of-n" else "best-of-n"})
-
-
-@pytest.mark.parametrize("control", ["best of n", 7, None, ["none"]])
-def test_an_unknown_control_is_refused(control: object) -> None:
-    with pytest.raises(SettingsError, match="give strategy alone"):
-        validated({"model": "m", "control": control})
 
 
 def test_a_sequential_run_asks_one_after_another_unless_told() -> None:

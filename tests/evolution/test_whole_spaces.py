@@ -88,7 +88,7 @@ async def test_a_runs_pages_say_that_its_score_is_modelled(
     shown = " ".join(llamea("runs", "show", folder).stdout.split())
     assert "modelled score ± s.e." in shown
     assert "modelled, not measured" in shown
-    assert "modelled time relative to the best known" in shown
+    assert "Modelled time relative to the best known" in shown
     assert "P ± s.e." not in shown
     best = outcome.population.best()
     assert best is not None

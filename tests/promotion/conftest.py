@@ -96,7 +96,7 @@ def finished_run(
     archive = start(folder, settings, problem)
     cascade = Cascade(problem.tasks, runner, archive, settings)
     ledger = build_ledger(settings)
-    evolution = Evolution(settings, archive, Answers(), ledger, cascade, problem.facts, None)
+    evolution = Evolution(settings, archive, Answers(), ledger, cascade, problem.facts)
     outcome = asyncio.run(evolution.run(problem.seeds))
     archive.close()
     assert {c.slot for c in outcome.population.scored()} >= {STRONG, SPOILT_SLOT, WEAK_SLOT}
