@@ -12,10 +12,8 @@ import keyword
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llamea_gpu.bench.findings import Comparison
 from llamea_gpu.errors import AnswerError, SearcherError
@@ -186,19 +184,6 @@ def not_made(name: str, threshold: str, reason: str) -> Check:
 
 
 def _same(first: Trace, second: Trace) -> bool:
-    """Equal in all but CPU time."""
-    return (
-        np.array_equal(first.rows, second.rows)
-        and _equal(first.configurations, second.configurations)
-        and np.array_equal(first.elapsed_s, second.elapsed_s)
-        and np.array_equal(first.cost_ms, second.cost_ms)
-        and (first.outcome, first.asks, first.revisits)
-        == (second.outcome, second.asks, second.revisits)
-    )
-
-
-def _equal(first: NDArray[Any] | None, second: NDArray[Any] | None) -> bool:
-    """Of configurations on a whole space, whose rows count visits; elsewhere there are none."""
-    if first is None or second is None:
-        return first is second
-    return np.array_equal(first, second)
+    """Equal in all but CPU time; on a whole space, whose rows count visits, in configurations."""
+    columns = ("rows", "configurations", "elapsed_s", "cost_ms", "outcome", "asks", "revisits")
+    return all(np.array_equal(getattr(first, c), getattr(second, c)) for c in columns)

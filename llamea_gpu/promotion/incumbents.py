@@ -63,13 +63,9 @@ class Incumbents:
         self._repeats = repeats
         self._baseline = baseline
         self._runs: dict[RunKey, Trace] = {}
-        self._problems: list[Check] = []
+        self.problems: list[Check] = []  # failed, for each incumbent that cannot be run here
         self._everywhere = self._resolved(specs or (*shipped(), *KERNEL_TUNER))
         self._for_helion = [] if specs else self._resolved(HELION)
-
-    def problems(self) -> list[Check]:
-        """A failed check for each incumbent that cannot be run here."""
-        return self._problems
 
     def names(self, tasks: Sequence[AnyTask]) -> list[str]:
         """Whom a candidate meets on ``tasks``."""
@@ -112,9 +108,8 @@ class Incumbents:
 
     def _known(self, plan: Plan) -> dict[RunKey, Trace]:
         """Runs of ``plan`` that need not be run."""
-        return {key: trace for key in plan.runs() if (trace := self._runs.get(key)) is not None} | (
-            _same_runs(plan, self._baseline) if self._baseline else {}
-        )
+        own = {key: self._runs[key] for key in plan.runs() if key in self._runs}
+        return own | (_same_runs(plan, self._baseline) if self._baseline else {})
 
     def _keep(self, benches: Sequence[BenchResults]) -> None:
         """Incumbents meet the next candidate with the same runs."""
@@ -129,7 +124,7 @@ class Incumbents:
                 searchers.append(resolve(spec))
             except SearcherError as error:
                 name = f"incumbent {spec}"
-                self._problems.append(Check(name, "missing", "installed", False, str(error)))
+                self.problems.append(Check(name, "missing", "installed", False, str(error)))
         return searchers
 
 

@@ -139,7 +139,7 @@ def promote(
     with closing(Archive.open(run)) as archive:
         population = Population.read(archive)
         recorded = recorded_settings(archive.facts.get("settings", ""))
-        training, validation = _tasks(recorded, settings)
+        training, validation, names = _tasks(recorded, settings)
         _refuse_overlap(population, training, validation)
         chosen = _chosen(archive, population, settings, validation)
         reports: list[Report] = []
@@ -147,7 +147,9 @@ def promote(
             training, validation = (
                 with_yardsticks(tasks, runner) for tasks in (training, validation)
             )
-            promotion = Promotion(run, archive, recorded, settings, training, validation, runner)
+            promotion = Promotion(
+                run, archive, recorded, settings, training, validation, names, runner
+            )
             for candidate in chosen:
                 reports.append(promotion.consider(candidate, progress))
                 if reports[-1].path is not None:
@@ -161,7 +163,8 @@ def _search_path(recorded: EvolutionSettings, settings: PromotionSettings) -> tu
 
 def _tasks(
     recorded: EvolutionSettings, settings: PromotionSettings
-) -> tuple[tuple[AnyTask, ...], tuple[AnyTask, ...]]:
+) -> tuple[tuple[AnyTask, ...], tuple[AnyTask, ...], tuple[str, ...]]:
+    """On training spaces, on validation spaces, and what the latter are named by."""
     path = _search_path(recorded, settings)
     budget_s = _budget_s(recorded, settings)
     training = load_tasks(
@@ -172,7 +175,8 @@ def _tasks(
         budget_s=budget_s,
     )
     whole = isinstance(training[0], WholeTask)
-    names = _validation_names(recorded, settings, whole)
+    default = "whole-validation" if whole else "validation"
+    names = spaces_of(settings.validation or (default,), path)
     if any(is_cloud(name, path) != whole for name in names):
         kinds = ("modelled whole spaces", "recordings")
         raise SettingsError(
@@ -181,18 +185,11 @@ def _tasks(
             f"{', '.join(names)}: give {kinds[not whole]} with --validation"
         )
     validation = load_tasks(names, path, recorded.clock, unfit=settings.unfit, budget_s=budget_s)
-    return training, validation
+    return training, validation, names
 
 
 def _budget_s(recorded: EvolutionSettings, settings: PromotionSettings) -> float | None:
     return recorded.budget_s if settings.budget_s is None else settings.budget_s
-
-
-def _validation_names(
-    recorded: EvolutionSettings, settings: PromotionSettings, whole: bool
-) -> tuple[str, ...]:
-    default = "whole-validation" if whole else "validation"
-    return spaces_of(settings.validation or (default,), _search_path(recorded, settings))
 
 
 def _refuse_overlap(
@@ -261,6 +258,7 @@ class Promotion:
         settings: PromotionSettings,
         training: Sequence[AnyTask],
         validation: Sequence[AnyTask],
+        names: Sequence[str],
         runner: BaseRunner,
     ) -> None:
         self._run = run
@@ -269,6 +267,7 @@ class Promotion:
         self._settings = settings
         self._training = tuple(training)
         self._validation = tuple(validation)
+        self._names = names
         self._runner = runner
         self._into = settings.into or resource_dir("generated_optimizers")
         self._charge_cpu = (
@@ -332,7 +331,7 @@ class Promotion:
             gate.own_cpu(self._training, traces),
             gate.determinism(searcher, self._training, unsafe),
             gate.exportable(searcher),
-            *self._incumbents.problems(),
+            *self._incumbents.problems,
         ]
 
     def _unseen(self, reason: str) -> list[Check]:
@@ -357,7 +356,12 @@ class Promotion:
         checks = (
             *self._merged(report.checks, tuning, benches[0], searcher.name),
             gate.first_look(look),
-            *self._judged(benches, searcher.name, gate.level_of(look)),
+            *(
+                gate.beats(pair, gate.level_of(look), self._measure)
+                for results in benches
+                if results.analysis is not None
+                for pair in results.analysis.comparisons_of(searcher.name)
+            ),
         )
         report = replace(report, checks=checks)
         self._archive.record_event(
@@ -389,14 +393,6 @@ class Promotion:
             )
         }
         return [again.get(check.name, check) for check in checks]
-
-    def _judged(self, benches: Sequence[BenchResults], name: str, level: float) -> list[Check]:
-        return [
-            gate.beats(pair, level, self._measure)
-            for results in benches
-            if results.analysis is not None
-            for pair in results.analysis.comparisons_of(name)
-        ]
 
     def _card(
         self,
@@ -431,9 +427,8 @@ class Promotion:
         if not self._whole:
             return None
         path = _search_path(self._recorded, self._settings)
-        names = _validation_names(self._recorded, self._settings, self._whole)
         tasks = [task for task in self._validation if isinstance(task, WholeTask)]
-        files = [cloud_file(each, path) for each in names]
+        files = [cloud_file(each, path) for each in self._names]
         return modelled_of(name, list(zip(tasks, files, strict=True)), results)
 
     def _origin(self, candidate: Candidate, program: Program) -> Origin:
@@ -455,7 +450,9 @@ class Promotion:
     def _command(self, name: str, benches: Sequence[BenchResults]) -> str:
         """A bench with the same seeds: the same numbers."""
         rest = [s.name for results in benches for s in results.plan.searchers if s.name != name]
-        spaces = [part for name in self._named_spaces() for part in ("--spaces", name)]
+        # One by one: a split may grow.
+        files = [Path(each).name if Path(each).is_file() else each for each in self._names]
+        spaces = [part for each in files for part in ("--spaces", each)]
         clock = ["--clock", self._recorded.clock] if self._recorded.clock else []
         options = ["--repeats", str(self._settings.repeats), "--seed", str(VALIDATION_SEED)]
         charge = ["--charge-cpu"] if self._charge_cpu else []
@@ -464,10 +461,4 @@ class Promotion:
         if self._settings.unfit:
             options.append("--unfit")
         arguments = [name, *dict.fromkeys(rest), *spaces, *options, *clock, *charge]
-        words = ["llamea-gpu", "bench", *arguments]
-        return shlex.join(words)
-
-    def _named_spaces(self) -> list[str]:
-        """The validation spaces one by one, as a command names them: a split may grow."""
-        names = _validation_names(self._recorded, self._settings, self._whole)
-        return [Path(name).name if Path(name).is_file() else name for name in names]
+        return shlex.join(["llamea-gpu", "bench", *arguments])
