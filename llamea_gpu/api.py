@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.findings import CURVE_POINTS, Analysis
+from llamea_gpu.bench.findings import Analysis
 from llamea_gpu.bench.suites import spaces_of
 from llamea_gpu.errors import LlameaGpuError
 from llamea_gpu.live import TuneProgress, TuneSettings, TuningResult, tune_recording, tune_script
@@ -103,25 +103,30 @@ class Search:
         Raises:
             LlameaGpuError: Plotly is not installed.
         """
-        from llamea_gpu.report.figures import Line, line_figure
+        from llamea_gpu.report.charts import axis, figure, label, line, lines
+        from llamea_gpu.report.figures import notebook_figure
 
-        lines = []
-        for search in (self, *others):
+        traces = []
+        for place, search in enumerate((self, *others)):
             measured, best = search.result.measured, search.best_so_far
             works = np.isfinite(best)
             number = np.arange(1, len(best) + 1, dtype=np.float64)
             at = number if by == "evaluations" else np.array([m.elapsed_s for m in measured])
-            name = f"{search.result.searcher} (seed {search.result.seed})"
-            lines.append(Line(name, at[works].tolist(), best[works].tolist()))
-        named = (("default", self.result.default_ms), ("optimum", self.result.optimum_ms))
-        return line_figure(
-            lines,
-            title=f"{self.result.kernel} on {self.result.device}",
-            x_title="configurations measured" if by == "evaluations" else "seconds",
-            y_title="best time so far, ms",
-            levels=[(name, value) for name, value in named if value is not None],
-            steps=True,
+            name = label(f"{search.result.searcher} (seed {search.result.seed})")
+            steps = {**line(place), "shape": "hv"}
+            traces.append(lines(name, at[works].tolist(), best[works].tolist(), line=steps))
+        x = axis("configurations measured" if by == "evaluations" else "seconds")
+        drawn = notebook_figure(
+            figure(traces, x=x, y=axis("best time so far, ms")),
+            f"{self.result.kernel} on {self.result.device}",
         )
+        for name, time_ms in (
+            ("default", self.result.default_ms),
+            ("optimum", self.result.optimum_ms),
+        ):
+            if time_ms is not None:
+                drawn.add_hline(y=time_ms, line_dash="dot", line_width=1, annotation_text=name)
+        return drawn
 
     def __repr__(self) -> str:
         count = len(self.result.measured)
@@ -171,17 +176,13 @@ class Bench:
         Raises:
             LlameaGpuError: Plotly is not installed.
         """
-        from llamea_gpu.report.figures import Line, line_figure
+        from llamea_gpu.report.bench_charts import overall_convergence
+        from llamea_gpu.report.figures import notebook_figure
 
-        share = np.linspace(0, 1, CURVE_POINTS).tolist()
-        return line_figure(
-            [
-                Line(s.searcher, share, s.curve, s.curve_low, s.curve_high)
-                for s in self._analysis.standings
-            ],
-            title=f"{len(self.results.plan.spaces)} spaces, {self.results.plan.repeats} repeats",
-            x_title="share of the tuning time",
-            y_title="P: 0 is random search, 1 the optimum",
+        plan = self.results.plan
+        chart = overall_convergence(self._analysis.standings, plan.measure)
+        return notebook_figure(
+            chart.figure, f"{len(plan.spaces)} spaces, {plan.repeats} repeats: {plan.measure.scale}"
         )
 
     @property

@@ -74,7 +74,10 @@ def test_a_bench_is_a_table_and_curves(tmp_path: Path) -> None:
     assert row["evaluations_to_10_percent"] >= 1
     assert "has the highest P" in repr(done)
     figure = done.plot()
-    assert sorted(trace.name for trace in figure.data if trace.name) == sorted(searchers)
+    curves = [trace for trace in figure.data if trace.name]
+    assert sorted(trace.name for trace in curves) == sorted(searchers)
+    assert len({trace.line.color for trace in curves}) == 2
+    assert "rgba(" in curves[0].line.color
     again = lg.bench(searchers, SPACE, repeats=5, folder=tmp_path / "kept", workers=1)
     assert again.results.runs.keys() == done.results.runs.keys()
     assert repr(again) == repr(done)

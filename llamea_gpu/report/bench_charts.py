@@ -99,6 +99,14 @@ def _interval_bar(
     return lines(name, x, y, line={"color": tone, "width": width}, hoverinfo="skip")
 
 
+def overall_convergence(standings: Sequence[Standing], measure: Measure) -> Chart:
+    """The score along the budget, mean over spaces."""
+    x = [round(value, 4) for value in np.linspace(0, 1, CURVE_POINTS).tolist()]
+    curves = [(standing.searcher, standing) for standing in standings]
+    title = f"{measure.title} along the time axis, mean over spaces"
+    return convergence("convergence", title, curves, x, "share of each space's time axis", measure)
+
+
 def convergence(
     key: str,
     title: str,

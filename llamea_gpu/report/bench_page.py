@@ -16,6 +16,7 @@ from llamea_gpu.report.bench_charts import (
     convergence,
     heat_map,
     mean_ranks,
+    overall_convergence,
     ranking,
     reached_by_time,
 )
@@ -45,21 +46,18 @@ def bench_page(results: BenchResults, title: str) -> Page:
     analysis = results.analysis
     if analysis is None:
         raise BenchError("a report needs a finished bench: give its command again to finish it")
-    names = [standing.searcher for standing in analysis.standings]
+    standings, measure = analysis.standings, results.plan.measure
+    names = [standing.searcher for standing in standings]
     return Page(
         title=title,
         kind="Bench",
         sentences=analysis.sentences[:3] or ("One searcher was run; there is nothing to compare.",),
         boxes=_boxes(results, analysis),
-        scale=f"{results.plan.measure.title}: {results.plan.measure.scale}",
+        scale=f"{measure.title}: {measure.scale}",
         sections=(
-            _overview(analysis, results.plan.measure),
-            Section(
-                "convergence",
-                "Convergence",
-                (_overall_convergence(analysis, results.plan.measure),),
-            ),
-            Section("by-space", "By space", (heat_map(analysis.standings, results.plan.measure),)),
+            _overview(analysis, measure),
+            Section("convergence", "Convergence", (overall_convergence(standings, measure),)),
+            Section("by-space", "By space", (heat_map(standings, measure),)),
             Section(
                 "targets",
                 "Targets",
@@ -109,13 +107,6 @@ def _overview(analysis: Analysis, measure: Measure) -> Section:
         columns = ("searcher", "failed runs", "the first of them said")
         blocks.append(Table("Failed runs", columns, rows, text=frozenset({0, 2})))
     return Section("overview", "Overview", tuple(blocks))
-
-
-def _overall_convergence(analysis: Analysis, measure: Measure) -> Block:
-    x = [round(value, 4) for value in np.linspace(0, 1, CURVE_POINTS).tolist()]
-    curves = [(standing.searcher, standing) for standing in analysis.standings]
-    title = f"{measure.title} along the time axis, mean over spaces"
-    return convergence("convergence", title, curves, x, "share of each space's time axis", measure)
 
 
 def _spaces(results: BenchResults, analysis: Analysis) -> tuple[Section, ...]:

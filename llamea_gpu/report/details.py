@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from llamea_gpu.archive import Call
 from llamea_gpu.evolution.candidate import Candidate
 from llamea_gpu.evolution.spending import Spending
-from llamea_gpu.prompting import SpaceResult
 from llamea_gpu.prompting.feedback import weak_points
 from llamea_gpu.report.charts import plain_json
 from llamea_gpu.report.run import Run
@@ -68,7 +68,7 @@ def run_details(run: Run) -> dict[str, Any]:
             **_identity(candidate),
             "parents": [_parent(candidate, parent) for parent in run.parents(candidate)],
             "source": lines.add(candidate.program.source) if candidate.program else None,
-            "spaces": [_space(result) for result in _results(candidate)],
+            "spaces": list(map(asdict, candidate.feedback.spaces)) if candidate.feedback else (),
             "feedback": weak_points(candidate.feedback) if candidate.feedback else (),
             "calls": [_call(lines, *pair) for pair in calls.get(candidate.slot, ())],
             "curves": {
@@ -122,26 +122,6 @@ def _parent(candidate: Candidate, parent: Candidate) -> dict[str, Any]:
             for group in matcher.get_grouped_opcodes(CONTEXT_LINES)
         ]
     return {"slot": parent.slot, "id": parent.identifier, "p": parent.p, "diff": groups}
-
-
-def _results(candidate: Candidate) -> Sequence[SpaceResult]:
-    return candidate.feedback.spaces if candidate.feedback else ()
-
-
-def _space(result: SpaceResult) -> dict[str, Any]:
-    return {
-        "space": result.space,
-        "p": result.p,
-        "error": result.standard_error,
-        "reference": result.reference,
-        "reference_p": result.reference_p,
-        "evaluations": result.evaluations,
-        "revisits": result.revisit_share,
-        "failures": result.failure_share,
-        "last": result.last_improvement,
-        "regret": result.regret,
-        "cpu_s": result.cpu_s,
-    }
 
 
 def _call(lines: Lines, call: Call, spent: Spending) -> dict[str, Any]:

@@ -145,10 +145,10 @@ function scoreTable(candidate) {
   const rows = candidate.spaces.map((found) => element("tr", {},
     element("th", { scope: "row" }, found.space),
     ...[
-      `${fixed(found.p)} ± ${fixed(found.error)}`, found.reference, fixed(found.reference_p),
+      `${fixed(found.p)} ± ${fixed(found.standard_error)}`, found.reference, fixed(found.reference_p),
       found.p === null || found.reference_p === null ? "–" : (found.p >= found.reference_p ? "+" : "") + fixed(found.p - found.reference_p),
-      fixed(found.evaluations, 1), percent(found.failures), percent(found.revisits),
-      `${percent(found.last)} of the budget`, percent(found.regret), fixed(found.cpu_s, 2),
+      fixed(found.evaluations, 1), percent(found.failure_share), percent(found.revisit_share),
+      `${percent(found.last_improvement)} of the budget`, percent(found.regret), fixed(found.cpu_s, 2),
     ].map((text, i) => element("td", { class: i === 1 ? "text" : null }, text))));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores by space" },
     element("table", {}, element("caption", {}, `${candidate.id} by space, means over its runs`),
