@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS rescores (
     PRIMARY KEY (slot, generation))
 """
 _LATER = ("looks", "rescores")  # which not every archive has
+_TOLD = ("seed", "outcome", "asks", "revisits", "cpu_s", "error")  # of a run, beside its trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,14 +286,14 @@ class Archive:
         """
         sign = "<" if trials else ">="
         query = (
-            "SELECT repeat, seed, outcome, asks, revisits, cpu_s, error, trace "  # noqa: S608
+            f"SELECT repeat, trace, {', '.join(_TOLD)} "  # noqa: S608 - own names
             f"FROM evaluations WHERE slot = ? AND attempt = ? AND space = ? AND repeat {sign} 0 "
             "ORDER BY repeat"
         )
         with _foreign(self.path):
             return {
-                row[0]: _unpack(row[7], int(row[1]), row[2], row[3], row[4], row[5], row[6])
-                for row in self._db.execute(query, (slot, attempt, space))
+                repeat: _unpack(blob, dict(zip(_TOLD, told, strict=True)))
+                for repeat, blob, *told in self._db.execute(query, (slot, attempt, space))
             }
 
     def cpu_s(self) -> float:
@@ -542,15 +543,7 @@ def _pack(trace: Trace) -> bytes:
     return zlib.compress(b"".join(parts))
 
 
-def _unpack(
-    blob: bytes,
-    seed: int,
-    outcome: str,
-    asks: int,
-    revisits: int,
-    cpu_s: float | None,
-    error: str | None,
-) -> Trace:
+def _unpack(blob: bytes, told: Mapping[str, Any]) -> Trace:
     inflater = zlib.decompressobj()
     data = inflater.decompress(blob, MAX_TRACE_BYTES)
     mark = len(data) % 4  # whole columns are a multiple of four bytes
@@ -573,15 +566,10 @@ def _unpack(
             f"to {MOST_TIME_MS:g} ms or inf, but one does not: the archive is damaged or foreign"
         )
     return Trace(
+        **{**told, "seed": int(told["seed"])},
         rows=rows,
         elapsed_s=elapsed_s,
         cost_ms=cost_ms,
-        outcome=outcome,
-        asks=asks,
-        revisits=revisits,
-        seed=seed,
-        cpu_s=cpu_s,
-        error=error,
         batch=np.frombuffer(data, "<i4", n, 20 * n) if batched else None,
         configurations=(
             np.frombuffer(data, "<i4", n * parameters, 24 * n).reshape(n, parameters)

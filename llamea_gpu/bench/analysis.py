@@ -218,14 +218,15 @@ def _comparisons(
 
 
 def _family(samples: Samples, pairs: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
-    tests = [_PairTest(samples, first, second, len(pairs)) for first, second in pairs]
-    p_holm = _corrected([test.p_value for test in tests])
-    enough = samples.plan.repeats >= MIN_REPEATS
-    possible = enough and smallest_wilcoxon_p(len(samples.tasks)) * len(pairs) < SIGNIFICANT
-    wilcoxon = [wilcoxon_p_value(t.by_space) if possible else None for t in tests]
-    wilcoxon_holm = _corrected(wilcoxon)
-    for place, test in enumerate(tests):
-        yield test.comparison(p_holm[place], wilcoxon[place], wilcoxon_holm[place])
+    compared = [_compared(samples, first, second, len(pairs)) for first, second in pairs]
+    p_holm = _corrected([pair.p_value for pair in compared])
+    wilcoxon_holm = _corrected([pair.wilcoxon_p for pair in compared])
+    for pair, p, wilcoxon in zip(compared, p_holm, wilcoxon_holm, strict=True):
+        judged = replace(pair, p_holm=p, wilcoxon_holm=wilcoxon)
+        if p is not None and p < SIGNIFICANT:
+            judged = replace(judged, decided=True, repeats_needed=None)
+        sentence = comparison_sentence(judged, len(pairs), samples.plan.measure)
+        yield replace(judged, sentence=sentence)
 
 
 def _corrected(p_values: Sequence[float | None]) -> Sequence[float | None]:
@@ -233,60 +234,48 @@ def _corrected(p_values: Sequence[float | None]) -> Sequence[float | None]:
     return holm(known) if len(known) == len(p_values) else p_values
 
 
-class _PairTest:
-    """What two searchers' samples say about the difference of their P."""
+def _compared(samples: Samples, first: str, second: str, pairs: int) -> Comparison:
+    """What two searchers' samples say about the difference of their P, before any correction."""
+    by_space = samples.p(first) - samples.p(second)
+    difference = float(by_space.mean())
+    interval, p_value, needed = None, None, None
+    mine, theirs = samples.replicates(first), samples.replicates(second)
+    if mine is not None and theirs is not None:
+        variances = (mine - theirs).var(axis=1, ddof=1)
+        error, degrees = map(float, mean_of_independent(variances, samples.degrees))
+        interval = _interval(difference, float(student_half_width(error, degrees)))
+        p_value = student_p_value(difference, error, degrees)
+        half_width = float(student_half_width(error, degrees, 1 - SIGNIFICANT / pairs))
+        needed = _repeats_needed(samples.plan.repeats, difference, half_width)
+    enough = samples.plan.repeats >= MIN_REPEATS
+    possible = enough and smallest_wilcoxon_p(len(samples.tasks)) * pairs < SIGNIFICANT
+    cells = zip(samples.cells[first], samples.cells[second], strict=True)
+    return Comparison(
+        first=first,
+        second=second,
+        difference=difference,
+        interval=interval,
+        interval_spaces=_interval_over_spaces(by_space),
+        wins=int(np.sum(by_space > 0)),
+        losses=int(np.sum(by_space < 0)),
+        ties=int(np.sum(by_space == 0)),
+        p_value=p_value,
+        p_holm=None,
+        wilcoxon_p=wilcoxon_p_value(by_space) if possible else None,
+        wilcoxon_holm=None,
+        effect=float(np.mean([vargha_delaney(a.run_p, b.run_p) for a, b in cells])),
+        decided=False,
+        repeats_needed=needed,
+        sentence="",
+    )
 
-    def __init__(self, samples: Samples, first: str, second: str, pairs: int) -> None:
-        self.first, self.second = first, second
-        self.repeats, self.pairs = samples.plan.repeats, pairs
-        self.measure = samples.plan.measure
-        self.by_space = samples.p(first) - samples.p(second)
-        self.difference = float(self.by_space.mean())
-        self.interval: Interval | None = None
-        self.p_value: float | None = None
-        self.error = self.degrees = math.nan
-        mine, theirs = samples.replicates(first), samples.replicates(second)
-        if mine is not None and theirs is not None:
-            variances = (mine - theirs).var(axis=1, ddof=1)
-            self.error, self.degrees = map(float, mean_of_independent(variances, samples.degrees))
-            half_width = float(student_half_width(self.error, self.degrees))
-            self.interval = _interval(self.difference, half_width)
-            self.p_value = student_p_value(self.difference, self.error, self.degrees)
-        cells = zip(samples.cells[first], samples.cells[second], strict=True)
-        self.effect = float(np.mean([vargha_delaney(a.run_p, b.run_p) for a, b in cells]))
 
-    def comparison(
-        self, p_holm: float | None, wilcoxon_p: float | None, wilcoxon_holm: float | None
-    ) -> Comparison:
-        decided = p_holm is not None and p_holm < SIGNIFICANT
-        described = Comparison(
-            first=self.first,
-            second=self.second,
-            difference=self.difference,
-            interval=self.interval,
-            interval_spaces=_interval_over_spaces(self.by_space),
-            wins=int(np.sum(self.by_space > 0)),
-            losses=int(np.sum(self.by_space < 0)),
-            ties=int(np.sum(self.by_space == 0)),
-            p_value=self.p_value,
-            p_holm=p_holm,
-            wilcoxon_p=wilcoxon_p,
-            wilcoxon_holm=wilcoxon_holm,
-            effect=self.effect,
-            decided=decided,
-            repeats_needed=None if decided else self._repeats_needed(),
-            sentence="",
-        )
-        return replace(described, sentence=comparison_sentence(described, self.pairs, self.measure))
-
-    def _repeats_needed(self) -> int | None:
-        """Repeats with which this difference would be clear of 0, corrected for all pairs."""
-        if self.interval is None or self.difference == 0:
-            return None
-        level = 1 - SIGNIFICANT / self.pairs
-        half_width = float(student_half_width(self.error, self.degrees, level))
-        needed = math.ceil(self.repeats * (half_width / self.difference) ** 2)
-        return needed if self.repeats < needed <= _MAX_REPEATS_NEEDED else None
+def _repeats_needed(repeats: int, difference: float, half_width: float) -> int | None:
+    """Repeats with which ``difference`` would be clear of 0; ``half_width`` is that of now."""
+    if difference == 0:
+        return None
+    needed = math.ceil(repeats * (half_width / difference) ** 2)
+    return needed if repeats < needed <= _MAX_REPEATS_NEEDED else None
 
 
 def _ranks(samples: Samples, names: Sequence[str]) -> Ranks | None:

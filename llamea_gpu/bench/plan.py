@@ -36,13 +36,6 @@ Setting = bool | int | Finite | str
 
 LOTTERY_EVALUATIONS = 10
 MAX_RUNS = 1_000_000
-_OPTIONS = {
-    "seed": "--seed",
-    "clock": "--clock",
-    "charge_cpu": "--charge-cpu",
-    "cpu_limit_s": "--cpu-limit",
-    "budget_s": "--budget-s",
-}
 
 
 class RunKey(NamedTuple):
@@ -78,9 +71,10 @@ class BenchSettings:
 
 
 def _option(name: str, value: object) -> str:
+    option = "--cpu-limit" if name == "cpu_limit_s" else f"--{name.replace('_', '-')}"
     if value in ("", None, False):
-        return f"no {_OPTIONS[name]}"
-    return _OPTIONS[name] if value is True else f"{_OPTIONS[name]} {value}"
+        return f"no {option}"
+    return option if value is True else f"{option} {value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -117,13 +117,6 @@ def main() -> None:
         sys.exit(2)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],  # noqa: ARG001 - the signature of warnings.showwarning
-    filename: str,  # noqa: ARG001
-    lineno: int,  # noqa: ARG001
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning is for the user: what it says, not where in the code."""
     Console(stderr=True).print(f"[yellow]warning:[/] {cell(str(message))}", soft_wrap=True)
