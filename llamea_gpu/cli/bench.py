@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated
@@ -112,11 +111,16 @@ def bench(
         plan = make_plan(sources, tasks, repeats, settings)
         known = load_baseline(baseline_from) if baseline or baseline_from else None
     warn_if_unsafe(unsafe)
-    done = _Done(plan.size)
+    bar = _progress_bar(plan.size)
+
+    def show(done: int, total: int) -> None:
+        text = "runs" if done < total else "comparing them"
+        bar.update(bar.task_ids[0], completed=done, total=total, description=text)
+
     try:
         with step("testing the sandbox"):
             opened = open_runner(cluster, workers, unsafe=unsafe)
-        with opened as runner, _progress_bar(done):
+        with opened as runner, bar:
             tasks = with_yardsticks(tasks, runner)
             results = run_bench(
                 plan,
@@ -126,10 +130,10 @@ def bench(
                 folder=output,
                 baseline=known,
                 command=("llamea-gpu", *sys.argv[1:]),
-                progress=done.update,
+                progress=show,
             )
     except KeyboardInterrupt:
-        typer.echo(done.kept(output), err=True)
+        typer.echo(_kept(bar, output), err=True)
         raise typer.Exit(130) from None
     if ioh is not None:
         listed = {t.name: t.recording.space for t in tasks if isinstance(t, Task)}
@@ -172,48 +176,28 @@ def _write_report(results: BenchResults, file: Path, title: str) -> None:
         typer.launch(file.resolve().as_uri())
 
 
-class _Done:
-    """How many runs there are, for the bar and for somebody who presses Ctrl-C."""
-
-    def __init__(self, total: int) -> None:
-        self.done, self.total = 0, total
-        self.bar: Callable[[int, int], None] | None = None
-
-    def update(self, done: int, total: int) -> None:
-        """Take in what `run_bench` tells."""
-        self.done, self.total = done, total
-        if self.bar is not None:
-            self.bar(done, total)
-
-    def kept(self, folder: Path | None) -> str:
-        """What is left of a bench that was stopped, and how it goes on."""
-        if folder is None:
-            return "stopped; nothing is kept: with -o FOLDER a bench keeps its runs and goes on"
-        return (
-            f"stopped; {self.done} of {self.total} runs are kept in {folder}: the same command "
-            f"goes on"
-        )
-
-
-@contextmanager
-def _progress_bar(done: _Done) -> Iterator[None]:
-    console = Console(stderr=True)
+def _progress_bar(total: int) -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        bar = progress.add_task("runs")
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar.add_task("runs", total=total)
+    return bar
 
-        def show(completed: int, total: int) -> None:
-            text = "runs" if completed < total else "comparing them"
-            progress.update(bar, completed=completed, total=total, description=text)
 
-        done.bar = show
-        yield
+def _kept(bar: Progress, folder: Path | None) -> str:
+    """What is left of a bench that was stopped, and how it goes on."""
+    if folder is None:
+        return "stopped; nothing is kept: with -o FOLDER a bench keeps its runs and goes on"
+    done = bar.tasks[0]
+    return (
+        f"stopped; {done.completed:g} of {done.total:g} runs are kept in {folder}: the same "
+        f"command goes on"
+    )
 
 
 def _print(results: BenchResults) -> None:

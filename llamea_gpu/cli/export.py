@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,24 +13,12 @@ from llamea_gpu.cli.options import one_of
 from llamea_gpu.cli.text import plain
 from llamea_gpu.errors import SearcherError
 
-
-class Target(str, Enum):
-    """Autotuners that a file can be written for."""
-
-    KERNEL_TUNER = "kernel-tuner"
-    HELION = "helion"
-
-
-# Imported late: only the one that is asked for.
-_MODULES = {
-    Target.KERNEL_TUNER: "llamea_gpu.export.kernel_tuner",
-    Target.HELION: "llamea_gpu.export.helion",
-}
+TARGETS = ("kernel-tuner", "helion")
 
 
 def export(
     name: Annotated[str, typer.Argument(help="NAME or FILE.py[:Class], with ?key=value settings.")],
-    to: Annotated[Target, one_of(Target, "Autotuner.")],
+    to: Annotated[str, one_of(TARGETS, "Autotuner.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
     ] = None,
@@ -41,7 +28,8 @@ def export(
     from llamea_gpu.searchers.registry import resolve_program
 
     searcher = resolve_program(name)
-    source: str = importlib.import_module(_MODULES[to]).export_source(searcher)
+    writer = importlib.import_module(f"llamea_gpu.export.{to.replace('-', '_')}")
+    source: str = writer.export_source(searcher)
     if output is None:
         typer.echo(plain(source) if sys.stdout.isatty() else source, nl=False)
         return
@@ -52,4 +40,4 @@ def export(
         raise SearcherError(
             f"{output} exists already: name another file, or give --force"
         ) from None
-    typer.echo(f"{output}: {searcher.program.class_name} for {to.value}")
+    typer.echo(f"{output}: {searcher.program.class_name} for {to}")

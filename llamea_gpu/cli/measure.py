@@ -29,7 +29,7 @@ from llamea_gpu.modelled import AnyTask, WholeTask, load_tasks
 from llamea_gpu.runner import Runner
 from llamea_gpu.runner.yardsticks import with_yardsticks
 from llamea_gpu.sandbox.jobs import Limits
-from llamea_gpu.scoring import SpaceScore, read_traces_csv, score_space
+from llamea_gpu.scoring import Measure, SpaceScore, measure_of, read_traces_csv, score_space
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.tasks import Trace
 
@@ -129,13 +129,10 @@ def _trace_document(name: str, task: AnyTask, trace: Trace, level: int) -> dict[
 
 
 def _print_trace(task: AnyTask, trace: Trace) -> None:
-    best_of_all = "best known" if isinstance(task, WholeTask) else "optimum"
+    measure = _measure(task)
     table = Table(
-        "evaluation",
-        "elapsed_s",
-        "time_ms",
-        f"above {best_of_all}",
-        title=f"{_kind(task)}improvements",
+        *("evaluation", "elapsed_s", "time_ms", f"above {measure.best}"),
+        title=f"{measure.costs}improvements",
     )
     best = math.inf
     for number, (elapsed, cost) in enumerate(
@@ -147,14 +144,14 @@ def _print_trace(task: AnyTask, trace: Trace) -> None:
             table.add_row(str(number), f"{elapsed:.2f}", f"{best:.6g}", f"{excess:.2%}")
     print_table(output_console(), table)
     typer.echo(
-        f"{trace.outcome} on {_kind(task)}{task.name} ({task.clock.name}): "
+        f"{trace.outcome} on {measure.costs}{task.name} ({task.clock.name}): "
         f"{len(trace.rows)} evaluations in {task.budget_s:.1f} simulated s, "
         f"{trace.revisits} revisits, own CPU {trace.cpu_s or 0:.2f} s"
     )
 
 
-def _kind(task: AnyTask) -> str:
-    return "modelled " if isinstance(task, WholeTask) else ""
+def _measure(task: AnyTask) -> Measure:
+    return measure_of(isinstance(task, WholeTask))
 
 
 def score(
@@ -175,10 +172,11 @@ def score(
     if as_json:
         typer.echo(json.dumps(_score_document(task, found), indent=1))
         return
+    # A single run has no standard error.
+    error = "" if found.standard_error is None else f" ± {found.standard_error:.3f}"
     typer.echo(
-        f"{_score_name(task)} {found.p:.3f}{_plus_minus(found.standard_error)} on "
-        f"{_kind(task)}{found.space} ({found.runs} runs, budget {task.budget_s:.1f} s, "
-        f"clock {task.clock.name})"
+        f"{_measure(task).name} {found.p:.3f}{error} on {found.space} ({found.runs} runs, budget "
+        f"{task.budget_s:.1f} s, clock {task.clock.name})"
     )
 
 
@@ -197,12 +195,3 @@ def _score_document(task: AnyTask, found: SpaceScore) -> dict[str, Any]:
         "axis_s": [float(t) for t in task.axis_s],
         "p_curve": [float(p) for p in found.curve],
     }
-
-
-def _score_name(task: AnyTask) -> str:
-    return "score" if isinstance(task, WholeTask) else "P"
-
-
-def _plus_minus(standard_error: float | None) -> str:
-    """A standard error behind its number; a single run has none."""
-    return "" if standard_error is None else f" ± {standard_error:.3f}"

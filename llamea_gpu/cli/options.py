@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, TypeVar
@@ -23,7 +22,6 @@ from llamea_gpu.spaces.catalogue import search_path_from_environment
 PLAIN_WIDTH = 1000  # a pipe has no width: nothing is cut or folded
 _PLAIN_EVERY_S = 15.0
 T = TypeVar("T")
-Kind = TypeVar("Kind", bound=Enum)
 MAX_CPU_LIMIT_S = 86_400.0
 MAX_BUDGET_S = 86_400.0
 
@@ -67,21 +65,18 @@ Unsafe = Annotated[
 ]
 
 
-def one_of(kind: type[Kind], help_: str) -> Any:
-    """An option whose value is one of ``kind``, with either kind of dash, in any case."""
+def one_of(values: Sequence[str], help_: str) -> Any:
+    """An option whose value is one of ``values``, with either kind of dash, in any case."""
 
-    def parse(text: str) -> Kind:
-        values = [str(each.value) for each in kind]
-        try:
-            return kind(text.lower().replace("_", "-"))
-        except ValueError:
+    def parse(text: str) -> str:
+        named = text.lower().replace("_", "-")
+        if named not in values:
             raise typer.BadParameter(
                 f"{text!r} is none of {', '.join(values)}: {suggestion(text, values)}"
-            ) from None
+            )
+        return named
 
-    return typer.Option(
-        help=help_, parser=parse, metavar="|".join(str(each.value) for each in kind)
-    )
+    return typer.Option(help=help_, parser=parse, metavar="|".join(values))
 
 
 def output_console() -> Console:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +36,7 @@ from llamea_gpu.spaces.features import (
     compute_whole_features,
 )
 from llamea_gpu.spaces.formats import (
+    ExportFormat,
     export_cloud,
     export_recording,
     holds_cloud,
@@ -56,14 +56,6 @@ app.command("model")(model_command.model)
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output.")]
 Space = Annotated[str, typer.Argument(help="A shipped name, a file, or a name on the path.")]
 _BEST = 5
-
-
-class Format(str, Enum):
-    """Formats that a recording can be written in."""
-
-    NATIVE = "native"
-    T4 = "t4"
-    KERNEL_TUNER = "kernel-tuner"
 
 
 @app.command("list")
@@ -89,45 +81,90 @@ def list_(spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
 def show(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
     """Show a recording or a cloud: where it comes from, its parameters, what was best."""
     folders = search_path(spaces_path)
-    if is_cloud(space, folders):
-        cloud = load_cloud(space, folders)
-        if as_json:
-            typer.echo(json.dumps(cloud_summary(cloud), indent=2))
-        else:
-            print_cloud(cloud)
-        return
-    summary = _summary(load_space(space, folders))
+    summary = (
+        _cloud_summary(load_cloud(space, folders))
+        if is_cloud(space, folders)
+        else _summary(load_space(space, folders))
+    )
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
-        return
+    else:
+        _print_summary(summary)
+
+
+def _print_summary(summary: Mapping[str, Any]) -> None:
     console = output_console()
-    for key in ("name", "kernel", "device", "framework", "configurations", "exhaustive", "status"):
-        console.print(f"[bold]{key:15}[/] {cell(str(summary[key]))}")
-    for key, value in {**summary["references_ms"], "best": summary["optimum_ms"]}.items():
-        console.print(f"[bold]{cell(key):15}[/] {value:.6g} ms")
-    table = Table("parameter", "values", "ordinal")
+    lines = {key: summary[key] for key in ("name", "kernel", "device", "framework")}
+    of_cloud = "kind" in summary
+    lines |= _cloud_lines(summary) if of_cloud else _recording_lines(summary)
+    for key, line in lines.items():
+        console.print(f"[bold]{key:15}[/] {cell(str(line))}")
+    times = {**summary["references_ms"], "best": summary["best_ms" if of_cloud else "optimum_ms"]}
+    if summary["default_ms"] is not None:
+        times["default"] = summary["default_ms"]
+    for key, time_ms in times.items():
+        console.print(f"[bold]{cell(key):15}[/] {time_ms:.6g} ms")
+    table = Table("parameter", "values", "ordinal", "default", "best")
+    best = summary["best"][0]["configuration"] if summary["best"] else {}
+    default = summary["default_configuration"] or {}
     for parameter in summary["parameters"]:
-        values = ", ".join(str(value) for value in parameter["values"])
-        table.add_row(
-            cell(parameter["name"]), cell(values), "yes" if parameter["ordinal"] else "no"
-        )
+        name, values = parameter["name"], ", ".join(map(str, parameter["values"]))
+        own = (str(found.get(name, "-")) for found in (default, best))
+        table.add_row(*map(cell, (name, values, "yes" if parameter["ordinal"] else "no", *own)))
     print_table(console, table)
-    best = Table("time_ms", "configuration", title="best five")
+    if of_cloud:  # configurations of a whole space take up a screen each
+        return
+    leaders = Table("time_ms", "configuration", title=f"best {len(summary['best'])}")
     for row in summary["best"]:
         pairs = ", ".join(f"{name}={value}" for name, value in row["configuration"].items())
-        best.add_row(f"{row['time_ms']:.6g}", cell(pairs))
-    print_table(console, best)
+        leaders.add_row(f"{row['time_ms']:.6g}", cell(pairs))
+    print_table(console, leaders)
+
+
+def _recording_lines(summary: Mapping[str, Any]) -> dict[str, str]:
+    extent = "exhaustive" if summary["exhaustive"] else "a sample"
+    return {
+        "configurations": f"{summary['configurations']}, {extent}",
+        "status": _counts(summary["status"]),
+    }
+
+
+def _cloud_lines(summary: Mapping[str, Any]) -> dict[str, str]:
+    noise, controls = summary["noise"], summary["controls"]
+    lines = {
+        "shape": summary["shape"],
+        "measurements": f"{summary['measurements']} of {summary['configurations']} "
+        f"configurations, {summary['codes']} codes, {len(summary['runs'])} runs: a cloud, the "
+        f"whole space is not listed",
+        "status": _counts(summary["status"]),
+        "how": _counts(summary["how"]),
+        "recipe": f"{summary['recipe']} of its model",
+        "noise": "not known: nothing was timed twice",
+    }
+    if noise["repeated"]:
+        lines["noise"] = (
+            f"{noise['repeated']} configurations or codes timed {noise['timings']} times: from "
+            f"least to most {noise['median']:.2%} in the median, {noise['percentile_95']:.1%} in "
+            f"5 %"
+        )
+    if controls["count"]:
+        lines["controls"] = (
+            f"the default timed {controls['count']} times in between: {controls['least_ms']:.6g} "
+            f"to {controls['most_ms']:.6g} ms"
+        )
+    return lines
 
 
 def _summary(recording: Recording) -> dict[str, Any]:
     space = recording.space
-    order = np.argsort(recording.time_ms, kind="stable")[:5]
+    order = np.argsort(recording.time_ms, kind="stable")[:_BEST]
     return {
-        **described(recording.info, space),
+        **_described(recording.info, space),
         "configurations": space.size,
         "exhaustive": recording.info.exhaustive,
-        "status": status_counts(recording.status),
+        "status": _status_counts(recording.status),
         "optimum_ms": recording.optimum_ms,
+        "default_ms": recording.default_ms,
         "best": [
             {
                 "time_ms": float(recording.time_ms[row]),
@@ -181,7 +218,7 @@ def _import_recording(file: Path, output: Path, t1: Path | None, name: str | Non
         typer.echo(f"parameters and constraints from {t1}", err=True)
     recording, warnings = import_recording(file, t1=t1, name=name)
     _warn(warnings)
-    export_recording(recording, output, Format.NATIVE.value)
+    export_recording(recording, output, "native")
     typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
 
 
@@ -206,14 +243,14 @@ def _warn(warnings: Iterable[str]) -> None:
 def export(
     space: Space,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
-    to: Annotated[Format, one_of(Format, "Format.")],
+    to: Annotated[str, one_of(get_args(ExportFormat), "Format.")],
     spaces_path: SpacesPath = None,
     force: Force = False,
 ) -> None:
     """Write a recording as T4, as a Kernel Tuner cache, or native."""
     _check_output(output, force=force)
     recording = load_space(space, search_path(spaces_path))
-    export_recording(recording, output, to.value)
+    export_recording(recording, output, cast("ExportFormat", to))
     typer.echo(f"{output}: {recording.info.name}, {recording.space.size} configurations")
 
 
@@ -259,7 +296,7 @@ def _short(value: object) -> str:
     return str(value)
 
 
-def described(info: RecordingInfo, of: Cloud | SearchSpace) -> dict[str, Any]:
+def _described(info: RecordingInfo, of: Cloud | SearchSpace) -> dict[str, Any]:
     """What ``spaces show`` says of a recording and of a cloud alike, as JSON values."""
     return {
         "name": info.name,
@@ -278,24 +315,24 @@ def described(info: RecordingInfo, of: Cloud | SearchSpace) -> dict[str, Any]:
     }
 
 
-def status_counts(statuses: npt.NDArray[np.uint8]) -> dict[str, int]:
+def _status_counts(statuses: npt.NDArray[np.uint8]) -> dict[str, int]:
     """How often each status came that did."""
     counts = np.bincount(statuses, minlength=len(STATUSES))
     return {name: int(n) for name, n in zip(STATUSES, counts, strict=True) if n}
 
 
-def cloud_summary(cloud: Cloud) -> dict[str, Any]:
+def _cloud_summary(cloud: Cloud) -> dict[str, Any]:
     """What ``spaces show`` says of a cloud, as JSON values."""
     return {
         "kind": "cloud",
-        **described(cloud.info, cloud),
+        **_described(cloud.info, cloud),
         "shape": cloud.shape,
         "recipe": cloud.recipe,
         "measurements": len(cloud),
         "configurations": len(np.unique(cloud.configurations, axis=0)),
         "codes": len(set(cloud.source.tolist()) - {""}),
         "runs": [dict(run) for run in cloud.runs],
-        "status": status_counts(cloud.statuses),
+        "status": _status_counts(cloud.statuses),
         "how": dict(Counter(cloud.how.tolist()).most_common()),
         "best_ms": cloud.best_ms,
         "default_ms": cloud.default_ms,
@@ -303,41 +340,6 @@ def cloud_summary(cloud: Cloud) -> dict[str, Any]:
         "controls": _controls(cloud),
         "best": _best(cloud),
     }
-
-
-def print_cloud(cloud: Cloud) -> None:
-    """Describe a cloud to a person."""
-    summary = cloud_summary(cloud)
-    console = output_console()
-    lines = {key: summary[key] for key in ("name", "kernel", "shape", "device", "framework")}
-    lines["measurements"] = (
-        f"{len(cloud)} of {summary['configurations']} configurations, {summary['codes']} codes, "
-        f"{len(cloud.runs)} runs: a cloud, the whole space is not listed"
-    )
-    lines |= {key: _counts(summary[key]) for key in ("status", "how")}
-    lines["recipe"] = f"{summary['recipe']} of its model"
-    lines["noise"] = _noise_text(summary["noise"])
-    if (controls := summary["controls"])["count"]:
-        lines["controls"] = (
-            f"the default timed {controls['count']} times in between: {controls['least_ms']:.6g} "
-            f"to {controls['most_ms']:.6g} ms"
-        )
-    for key, value in lines.items():
-        console.print(f"[bold]{key:15}[/] {cell(str(value))}")
-    times = {**summary["references_ms"], "best": summary["best_ms"]}
-    if summary["default_ms"] is not None:
-        times["default"] = summary["default_ms"]
-    for key, value in times.items():
-        console.print(f"[bold]{cell(key):15}[/] {value:.6g} ms")
-    table = Table("parameter", "values", "ordinal", "default", "best")
-    best = summary["best"][0]["configuration"] if summary["best"] else {}
-    default = summary["default_configuration"] or {}
-    for parameter in summary["parameters"]:
-        name = parameter["name"]
-        cells = (", ".join(map(str, parameter["values"])), "yes" if parameter["ordinal"] else "no")
-        shown = (str(found[name]) if name in found else "-" for found in (default, best))
-        table.add_row(cell(name), cell(cells[0]), cells[1], *map(cell, shown))
-    print_table(console, table)
 
 
 def _best(cloud: Cloud) -> list[dict[str, Any]]:
@@ -382,15 +384,6 @@ def _noise(cloud: Cloud) -> dict[str, float | int]:
         "median": float(half),
         "percentile_95": float(most),
     }
-
-
-def _noise_text(noise: dict[str, float | int]) -> str:
-    if not noise["repeated"]:
-        return "not known: nothing was timed twice"
-    return (
-        f"{noise['repeated']} configurations or codes timed {noise['timings']} times: from least "
-        f"to most {noise['median']:.2%} in the median, {noise['percentile_95']:.1%} in 5 %"
-    )
 
 
 def _counts(counts: dict[str, int]) -> str:

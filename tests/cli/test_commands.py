@@ -58,6 +58,11 @@ def test_show_and_features() -> None:
     shown = json.loads(llamea("spaces", "show", SPACE, "--json").stdout)
     assert shown["configurations"] == 1920
     assert shown["best"][0]["time_ms"] == shown["optimum_ms"]
+    text = llamea("spaces", "show", SPACE).stdout
+    assert "1920, exhaustive" in text
+    for name in ("references_ms", "default_configuration"):
+        assert all(key in text for key in shown[name])
+    assert f"{shown['optimum_ms']:.6g} ms" in text
     features = json.loads(llamea("spaces", "features", SPACE, "--json").stdout)
     assert features["size"] == 1920
     assert "block_m" in llamea("spaces", "features", SPACE).stdout

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import typer
+from rich.progress import Progress, TaskID
 from support.command_line import llamea
 from support.fake_openai import FakeOpenAI, error
 from typer.testing import CliRunner
 
 from llamea_gpu.archive import FILE_NAME
 from llamea_gpu.cli import EXAMPLES, _load, app
-from llamea_gpu.cli import bench as bench_command
 from llamea_gpu.live.scripts import RECOMMENDED
 from llamea_gpu.programs.shipped import shipped
 
@@ -100,20 +100,20 @@ def test_a_bench_that_is_stopped_says_what_is_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("bench", "random_search", "--spaces", SPACE, "--repeats", 4, "--workers", 1)
-    told = bench_command._Done.update
+    told = Progress.update
 
-    def interrupted(self: bench_command._Done, done: int, total: int) -> None:
-        told(self, done, total)
-        if done == 2:
+    def interrupted(bar: Progress, task: TaskID, **values: Any) -> None:
+        told(bar, task, **values)
+        if values["completed"] == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench_command._Done, "update", interrupted)
+        patched.setattr(Progress, "update", interrupted)
         done = llamea(*arguments, "-o", tmp_path / "kept", status=130)
         assert f"2 of 4 runs are kept in {tmp_path / 'kept'}" in done.stderr
         assert "with -o FOLDER" in llamea(*arguments, status=130).stderr
     counts: list[int] = []
-    monkeypatch.setattr(bench_command._Done, "update", lambda _, done, __: counts.append(done))
+    monkeypatch.setattr(Progress, "update", lambda *_, completed, **__: counts.append(completed))
     text = llamea(*arguments, "-o", tmp_path / "kept").stdout
     assert counts[0] == 2
     assert "1.0" in text  # the speed-up over the default
