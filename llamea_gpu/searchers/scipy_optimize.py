@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,21 +100,30 @@ class ScipySearch:
     def __call__(self, evaluate: Evaluate, space: Space, rng: np.random.Generator) -> None:
         """Search until the budget ends or everything is measured."""
         objective = _Objective(evaluate, space)
-        search = {
-            "dual_annealing": _dual_annealing,
-            "differential_evolution": _differential_evolution,
-            "direct": _direct,
-        }[self._method]
         try:
             if not objective.varying:
                 objective.of_many([np.empty(0)])
             while True:
                 with contextlib.suppress(_NothingNew):
-                    search(objective, rng, self._settings)
+                    self._search(objective, rng)
                 if self._method == "direct":  # it would only repeat itself
                     return
         except _EverythingSeen:
             return
+
+    def _search(self, objective: _Objective, rng: np.random.Generator) -> None:
+        import scipy.optimize
+
+        method = getattr(scipy.optimize, self._method)
+        taken = inspect.signature(method).parameters
+        # The generator, under the name that this scipy gives it; direct takes none.
+        name = next((name for name in ("rng", "seed") if name in taken), None)
+        randomness = {} if name is None else {name: rng}
+        try:
+            method(objective, **randomness, **self._settings | _ARGUMENTS[self._method](objective))
+        except SystemError as error:
+            # What the objective raises in direct, as scipy 1.15 (the last for Python 3.10) has it.
+            raise error.__cause__ or error from None
 
 
 class _Objective:
@@ -164,75 +173,50 @@ class _Objective:
         return self._space.repair(full.tolist())
 
 
-def _dual_annealing(
-    objective: _Objective, rng: np.random.Generator, settings: Mapping[str, Setting]
-) -> None:
-    from scipy.optimize import dual_annealing
-
+def _dual_annealing(objective: _Objective) -> dict[str, Any]:
     known = objective.known()
-    dual_annealing(
-        objective,
-        _box(objective),
-        maxiter=_UNLIMITED,
-        maxfun=_UNLIMITED,
-        x0=known[0] if len(known) else None,
-        **_randomness(dual_annealing, rng),
-        **settings,
-    )
+    return {
+        "bounds": _box(objective),
+        "maxiter": _UNLIMITED,
+        "maxfun": _UNLIMITED,
+        "x0": known[0] if len(known) else None,
+    }
 
 
-def _differential_evolution(
-    objective: _Objective, rng: np.random.Generator, settings: Mapping[str, Setting]
-) -> None:
-    from scipy.optimize import differential_evolution
-
-    batches: dict[str, object] = {}
+def _differential_evolution(objective: _Objective) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "bounds": [(0, last) for last in objective.last_index],
+        "integrality": np.ones(len(objective.varying), dtype=bool),
+        "maxiter": _UNLIMITED,
+        "tol": 0,
+        "polish": False,  # it would begin where the budget ends
+    }
     if objective.parallel > 1:
-        batches = {
-            "updating": "deferred",
-            "workers": lambda _, points: objective.of_many(points),
-        }
+        arguments["updating"] = "deferred"
+        arguments["workers"] = lambda _, points: objective.of_many(points)
     known = objective.known()
-    begin: dict[str, Any] = {"init": known} if len(known) >= _LEAST_POPULATION else {}
-    differential_evolution(
-        objective,
-        [(0, last) for last in objective.last_index],
-        integrality=np.ones(len(objective.varying), dtype=bool),
-        maxiter=_UNLIMITED,
-        tol=0,
-        polish=False,  # it would begin where the budget ends
-        **batches,
-        **_randomness(differential_evolution, rng),
-        **{**settings, **begin},
-    )
+    if len(known) >= _LEAST_POPULATION:
+        arguments["init"] = known
+    return arguments
 
 
-def _direct(
-    objective: _Objective,
-    rng: np.random.Generator,  # noqa: ARG001 - as the others are called
-    settings: Mapping[str, Setting],
-) -> None:
-    from scipy.optimize import direct
+def _direct(objective: _Objective) -> dict[str, Any]:
+    return {
+        "bounds": _box(objective),
+        "maxiter": _DIRECT_LIMIT,
+        "maxfun": _DIRECT_LIMIT,
+        "vol_tol": 0.0,
+        "len_tol": 0.0,
+    }
 
-    try:
-        direct(
-            objective,
-            _box(objective),
-            maxiter=_DIRECT_LIMIT,
-            maxfun=_DIRECT_LIMIT,
-            vol_tol=0.0,
-            len_tol=0.0,
-            **settings,
-        )
-    except SystemError as error:
-        # What the objective raises, as scipy 1.15 (the last for Python 3.10) passes it on.
-        raise error.__cause__ or error from None
+
+# What does not come from a spec; it goes before what does.
+_ARGUMENTS = {
+    "dual_annealing": _dual_annealing,
+    "differential_evolution": _differential_evolution,
+    "direct": _direct,
+}
 
 
 def _box(objective: _Objective) -> list[tuple[float, float]]:
     return [(-0.5, last + 0.5) for last in objective.last_index]
-
-
-def _randomness(method: Callable[..., object], rng: np.random.Generator) -> dict[str, Any]:
-    """The generator, under the name that this scipy gives it."""
-    return {"rng" if "rng" in inspect.signature(method).parameters else "seed": rng}

@@ -49,7 +49,7 @@ def test_an_answer_becomes_what_the_corpus_says(
     space: SpaceView, anchor: Configuration, answer: dict[str, Any]
 ) -> None:
     found = parse_proposals(
-        answer["text"], space, anchor=anchor, measured=known(anchor, space), most=5
+        answer["text"], Layout(space), anchor=anchor, measured=known(anchor, space), most=5
     )
     assert list(found.configs) == [changed(anchor, space, each) for each in answer["configs"]]
     assert [each.kind for each in found.rejected] == answer.get("rejected", [])
@@ -63,14 +63,14 @@ def test_whatever_is_accepted_is_valid_however_the_text_ends(
     space: SpaceView, anchor: Configuration, answer: dict[str, Any]
 ) -> None:
     for end in range(0, len(answer["text"]), 7):
-        found = parse_proposals(answer["text"][:end], space, anchor=anchor)
+        found = parse_proposals(answer["text"][:end], Layout(space), anchor=anchor)
         assert all(space.contains(config) for config in found.configs)
         assert len(set(found.configs)) == len(found.configs)
         assert found.configs or found.rejected
 
 
 def test_without_an_anchor_a_part_of_a_configuration_is_refused(space: SpaceView) -> None:
-    found = parse_proposals('{"configs": [{"block": 32, "warps": 2}]}', space)
+    found = parse_proposals('{"configs": [{"block": 32, "warps": 2}]}', Layout(space))
     assert found.configs == ()
     assert "it lacks stages, mode" in found.rejected[0].text
 
@@ -99,7 +99,7 @@ def test_without_an_anchor_a_part_of_a_configuration_is_refused(space: SpaceView
 def test_hostile_text_is_read_and_comes_to_an_end(
     space: SpaceView, anchor: Configuration, text: str
 ) -> None:
-    found = parse_proposals(text, space, anchor=anchor, most=5)
+    found = parse_proposals(text, Layout(space), anchor=anchor, most=5)
     assert len(found.configs) <= 5
     assert len(found.notes) < 1_000
     assert all(len(note) < 2_000 for note in found.notes)
@@ -114,7 +114,7 @@ def test_random_damage_never_gets_an_invalid_configuration_through(
         damaged = list(text)
         for _ in range(rng.randrange(1, 6)):
             damaged[rng.randrange(len(damaged))] = rng.choice("{}[]\"',:0189xNt*(#\\ \n")
-        found = parse_proposals("".join(damaged), space, anchor=anchor)
+        found = parse_proposals("".join(damaged), Layout(space), anchor=anchor)
         assert all(space.contains(config) for config in found.configs)
 
 

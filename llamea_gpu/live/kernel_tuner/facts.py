@@ -74,23 +74,30 @@ class KernelTunerFramework:
     def facts(self, evaluate: KernelTunerEvaluate, space: KernelTunerSpace) -> KernelFacts:
         """Kernel, arguments and device, from the script or from Kernel Tuner's runner."""
         runner = evaluate.func.runner
-        kernel, script = runner.kernel_source, self._script
-        options = runner.kernel_options
+        kernel, options, script = runner.kernel_source, runner.kernel_options, self._script
         version = require("kernel_tuner", "kernel-tuner", "live tuning")
-        language = str(kernel.lang)
-        problem = script.problem_size() if script else str(getattr(options, "problem_size", ""))
+        if script is not None:
+            source, arguments = script.kernel_text(), script.argument_facts()
+            problem = script.problem_size()
+            said = [f"restriction: {text}" for text in script.constraints()]
+            notes = tuple(filter(None, [script.note, *said]))
+        else:
+            source = "\n".join(map(source_text, kernel.kernel_sources))
+            arguments = tuple(map(argument_facts, getattr(options, "arguments", ()) or ()))
+            problem = str(getattr(options, "problem_size", ""))
+            notes = ()
         return KernelFacts(
             info=RecordingInfo(
                 name=script.name if script else str(kernel.kernel_name),
                 kernel=str(kernel.kernel_name),
                 device=device_name(runner),
-                framework=f"Kernel Tuner {version} ({language})",
-                kernel_source=script.kernel_text() if script else _source(kernel),
-                arguments=script.argument_facts() if script else _arguments(options),
+                framework=f"Kernel Tuner {version} ({kernel.lang})",
+                kernel_source=source,
+                arguments=arguments,
                 provenance={"problem_size": problem} if problem else {},
             ),
             default=self._default(space),
-            notes=_notes(script),
+            notes=notes,
         )
 
     def own_search(self, searcher: LibrarySearcher, evaluate: Any, space: Any) -> Optimizer | None:
@@ -112,18 +119,3 @@ class KernelTunerFramework:
 def device_name(runner: Any) -> str:
     """Of a runner's device; a compiler for the host has none."""
     return str(getattr(runner.dev, "name", "")) or platform.machine()
-
-
-def _source(kernel: Any) -> str:
-    return "\n".join(source_text(part) for part in kernel.kernel_sources)
-
-
-def _arguments(options: Any) -> tuple[Mapping[str, object], ...]:
-    return tuple(argument_facts(argument) for argument in getattr(options, "arguments", ()) or ())
-
-
-def _notes(script: KernelScript | None) -> tuple[str, ...]:
-    if script is None:
-        return ()
-    said = [f"restriction: {text}" for text in script.constraints()]
-    return (*([script.note] if script.note else []), *said)

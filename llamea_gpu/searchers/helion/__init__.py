@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from llamea_gpu.errors import SearcherError, suggestion
+from llamea_gpu.programs.syntax import classes_of, method_of
 from llamea_gpu.searchers.library import (
     LibrarySearcher,
     Setting,
@@ -151,17 +152,12 @@ def _argument_types(module: str, search: str) -> dict[str, type[Setting]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError) as error:
         raise SearcherError(f"the source of Helion's {search} must be readable: {error}") from error
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == search:
-            return _plain_arguments(node)
-    raise SearcherError(f"the installed Helion has no {search}: pip install --upgrade helion")
-
-
-def _plain_arguments(search: ast.ClassDef) -> dict[str, type[Setting]]:
-    methods = (node for node in search.body if isinstance(node, ast.FunctionDef))
-    init = next(method.args for method in methods if method.name == "__init__")
+    owner = classes_of(tree).get(search)
+    init = None if owner is None else method_of(owner, "__init__")
+    if init is None:
+        raise SearcherError(f"the installed Helion has no {search}: pip install --upgrade helion")
     found = {}
-    for argument in (*init.args, *init.kwonlyargs):
+    for argument in (*init.args.args, *init.args.kwonlyargs):
         kind = ast.unparse(argument.annotation) if argument.annotation else ""
         name = argument.arg
         if name.removeprefix("llm_") in _ROUTE or name == _STRATEGY:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -145,42 +145,34 @@ def _tree(path: Path) -> ast.Module:
 def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
     """The expression that the module assigns to ``name``, if it does."""
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets = [node.target]
-        else:
-            continue
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return node.value
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value)
+            ) if target == name:
+                return value
     return None
 
 
 def module_options(tree: ast.Module) -> dict[str, Setting]:
     """Options of a strategy module whose default a spec can set: a number, text or truth value.
 
-    None when the module has no table of options.
+    None when the module has no table of options: ``dict(key=(text, default))``, or with braces.
     """
-    given = _assigned(tree, _OPTIONS)
+    entries: list[tuple[object, ast.expr]] = []
+    match _assigned(tree, _OPTIONS):
+        case ast.Call(keywords=keywords):
+            entries = [(keyword.arg, keyword.value) for keyword in keywords]
+        case ast.Dict(keys=keys, values=values):
+            entries = [(getattr(k, "value", None), v) for k, v in zip(keys, values, strict=True)]
     found = {}
-    for name, entry in _entries(given):
-        if isinstance(entry, ast.Tuple) and len(entry.elts) == 2:
-            default = _value(entry.elts[1])
-            if isinstance(default, bool | int | float | str):
-                found[name] = default
+    for entry in entries:
+        match entry:
+            case str(name), ast.Tuple(elts=[_, expression]):
+                default = _value(expression)
+                if isinstance(default, bool | int | float | str):
+                    found[name] = default
     return found
-
-
-def _entries(given: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
-    """Keys and values of ``dict(key=value)`` or ``{"key": value}``."""
-    if isinstance(given, ast.Call):
-        for keyword in given.keywords:
-            if keyword.arg is not None:
-                yield keyword.arg, keyword.value
-    elif isinstance(given, ast.Dict):
-        for key, value in zip(given.keys, given.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, value
 
 
 def _value(expression: ast.expr) -> object:

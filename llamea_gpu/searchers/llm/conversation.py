@@ -29,7 +29,6 @@ from llamea_gpu.llm import (
     Exchange,
     Ledger,
     RejectedAnswerError,
-    Totals,
 )
 
 _CLOSE_TIMEOUT_S = 10.0
@@ -50,32 +49,20 @@ class Reply:
 
 
 class Conversation:
-    """Talks through ``client`` within the caps of ``ledger``. Close it, whatever happens."""
+    """Talks through ``client`` within the caps of ``ledger``. Close it, whatever happens.
+
+    ``exchanges`` is every request that was sent and came to an end, with its answer if it got one.
+    """
 
     def __init__(self, client: ChatClient, ledger: Ledger) -> None:
-        self._client = client
-        self._ledger = ledger
-        self._exchanges: list[Exchange] = []
+        self.client = client
+        self.ledger = ledger
+        self.exchanges: list[Exchange] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="llm-proposer", daemon=True
         )
         self._thread.start()
-
-    @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """Every request that was sent and came to an end, with its answer if it got one."""
-        return tuple(self._exchanges)
-
-    @property
-    def totals(self) -> Totals:
-        """What has been spent."""
-        return self._ledger.totals
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the route met."""
-        return self._client.warnings
 
     def ask(self, requests: Sequence[ChatRequest]) -> Future[list[Reply]]:
         """Send all of them; returns at once."""
@@ -94,25 +81,25 @@ class Conversation:
         replies = await asyncio.gather(*map(self._ask, requests))
         for reply in replies:
             if reply.outcome != "capped":
-                self._exchanges.append(Exchange(reply.request, reply.answer))
+                self.exchanges.append(Exchange(reply.request, reply.answer))
         return replies
 
     async def _ask(self, request: ChatRequest) -> Reply:
         try:
-            reservation = self._ledger.reserve(request)
+            reservation = self.ledger.reserve(request)
         except BudgetExceededError as error:
             return Reply(request, "capped", problem=str(error))
         try:
-            answer = await self._client.complete(request)
+            answer = await self.client.complete(request)
         except BaseException as error:
-            self._ledger.settle_error(reservation, error)
+            self.ledger.settle_error(reservation, error)
             if isinstance(error, UnseenPromptError) or not isinstance(error, LLMError):
                 raise
             if isinstance(error, RejectedAnswerError):
                 return Reply(request, "refused", error.answer, str(error))
             refused = isinstance(error, AnswerUnusableError)
             return Reply(request, "refused" if refused else "unreachable", problem=str(error))
-        self._ledger.settle(reservation, answer)
+        self.ledger.settle(reservation, answer)
         return Reply(request, "answer", answer)
 
     async def _close(self) -> None:
@@ -120,4 +107,4 @@ class Conversation:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._client.aclose()
+        await self.client.aclose()

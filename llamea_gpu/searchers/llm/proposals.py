@@ -9,11 +9,11 @@ What it does not do: measure, or know what was measured but for the configuratio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from llamea_gpu.contract import Configuration, Space
+from llamea_gpu.contract import Configuration
 from llamea_gpu.searchers.llm.layout import Field, Layout, plain
 from llamea_gpu.searchers.llm.reading import Partial, Reading, read_values
 from llamea_gpu.searchers.llm.values import match_value, shown
@@ -36,6 +36,14 @@ class Rejection:
     text: str
 
 
+class _Refused(Exception):  # noqa: N818 - a configuration's fate, not a fault
+    """Why a configuration cannot be read."""
+
+    def __init__(self, kind: Kind, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
 @dataclass(frozen=True, slots=True)
 class Proposals:
     """What an answer comes to.
@@ -56,7 +64,7 @@ class Proposals:
 
 def parse_proposals(
     text: str,
-    space: Space | Layout,
+    layout: Layout,
     *,
     anchor: Configuration | None = None,
     measured: Mapping[Configuration, float] | None = None,
@@ -66,13 +74,12 @@ def parse_proposals(
 
     Args:
         text: the answer; untrusted.
-        space: what they must be valid in, or its layout.
+        layout: of the space that they must be valid in.
         anchor: gives the values that a configuration leaves out; without one, such a configuration
             is refused.
         measured: what is refused as known, with its costs in ms; inf is a failure.
         most: how many configurations are taken.
     """
-    layout = space if isinstance(space, Layout) else Layout(space)
     reading = read_values(text)
     written = _configs_in(list(reading.values), layout)
     collected = _Collected(layout, anchor, measured or {}, most)
@@ -106,13 +113,10 @@ class _Collected:
                 self._refuse("many", number, f"more than the {self.most} that were asked for")
             return
         notes: list[str] = []
-        found = self._read(written, notes)
-        if isinstance(found, str):
-            self._refuse("value", number, found)
-            return
-        config = self._valid(found, notes)
-        if config is None:
-            self._refuse("constraint", number, f"{self.layout.as_json(found)} is not valid")
+        try:
+            config = self._valid(self._read(written, notes), notes)
+        except _Refused as refused:
+            self._refuse(refused.kind, number, str(refused))
             return
         if config in self.measured:
             cost_ms = self.measured[config]
@@ -127,34 +131,30 @@ class _Collected:
             if notes:
                 self.repaired.append(f"configuration {number}: {'; '.join(notes)}")
 
-    def _refuse(self, kind: Kind, number: int, why: str, notes: list[str] | None = None) -> None:
+    def _refuse(self, kind: Kind, number: int, why: str, notes: Sequence[str] = ()) -> None:
         after = f" (after {'; '.join(notes)})" if notes else ""
         self.rejected.append(Rejection(kind, f"configuration {number} was refused: {why}{after}"))
 
-    def _read(self, written: Any, notes: list[str]) -> Configuration | str:
-        """Value indices, not yet checked together; or what is wrong with a value."""
+    def _read(self, written: Any, notes: list[str]) -> Configuration:
+        """Value indices, not yet checked together."""
         if not isinstance(written, dict | list):
-            return f"it must be an object like {{...}}, but is {shown(written)}"
+            raise _Refused("value", f"it must be an object like {{...}}, but is {shown(written)}")
         if isinstance(written, list):
             names = [each.name for each in self.layout.fields]
             notes.append("its values were taken in the order of the parameters")
             written = dict(zip(names, written, strict=True))
-        indices: list[int | None] = [None] * len(self.layout.space.names)
+        indices: dict[int, int] = {}  # by place
         unknown = []
         for key, value in written.items():
-            place = self._place(key)
+            place, found = self._place(key), self._field(key)
             if place is not None:
-                problem = self._read_element(place, value, indices, notes)
+                indices[place] = self._element(place, value, notes)
+            elif found is None:
+                unknown.append(key)
             else:
-                found = self._field(key)
-                if found is None:
-                    unknown.append(key)
-                    continue
                 if found.name != key:
                     notes.append(f"{shown(key)} was read as {found.name}")
-                problem = self._read_field(found, value, indices, notes)
-            if problem:
-                return problem
+                indices |= self._elements(found, value, notes)
         if unknown:
             notes.append(f"there is no {', '.join(map(shown, unknown[:4]))}")
         return self._filled(indices, notes)
@@ -168,23 +168,18 @@ class _Collected:
     def _field(self, key: str) -> Field | None:
         return self.layout.by_name.get(key) or self.layout.by_plain_name.get(plain(key))
 
-    def _read_element(
-        self, place: int, value: Any, indices: list[int | None], notes: list[str]
-    ) -> str:
+    def _element(self, place: int, value: Any, notes: list[str]) -> int:
         match = match_value(self.layout.space.names[place], value, self.layout.space.values[place])
         if isinstance(match, str):
-            return match
-        indices[place] = match.index
+            raise _Refused("value", match)
         if match.note:
             notes.append(match.note)
-        return ""
+        return match.index
 
-    def _read_field(
-        self, found: Field, value: Any, indices: list[int | None], notes: list[str]
-    ) -> str:
-        """Fills in the field's indices; returns what is wrong, if anything is."""
+    def _elements(self, found: Field, value: Any, notes: list[str]) -> dict[int, int]:
+        """The field's indices by place."""
         if not found.is_list:
-            return self._read_element(found.places[0], value, indices, notes)
+            return {found.places[0]: self._element(found.places[0], value, notes)}
         length = len(found.places)
         if not isinstance(value, list):
             notes.append(f"{found.name}: {shown(value)} was taken for all {length} elements")
@@ -193,34 +188,27 @@ class _Collected:
             notes.append(f"{found.name}: its one element was taken {length} times")
             value = value * length
         elif len(value) != length:
-            return f"{found.name} must have {length} elements, but has {len(value)}"
-        for place, each in zip(found.places, value, strict=True):
-            problem = self._read_element(place, each, indices, notes)
-            if problem:
-                return problem
-        return ""
+            said = f"{found.name} must have {length} elements, but has {len(value)}"
+            raise _Refused("value", said)
+        pairs = zip(found.places, value, strict=True)
+        return {place: self._element(place, each, notes) for place, each in pairs}
 
-    def _filled(self, indices: list[int | None], notes: list[str]) -> Configuration | str:
+    def _filled(self, indices: Mapping[int, int], notes: list[str]) -> Configuration:
         """The anchor's values, and those of fixed parameters, where nothing was written."""
-        fixed = {place for each in self.layout.fixed for place in each.places}
-        missing = [
-            each.name
-            for each in self.layout.fields
-            if any(indices[place] is None for place in each.places)
-        ]
-        if len(missing) == len(self.layout.fields):
-            return "it has none of the parameters"
+        fields = self.layout.fields
+        missing = [each.name for each in fields if not indices.keys() >= set(each.places)]
+        if len(missing) == len(fields):
+            raise _Refused("value", "it has none of the parameters")
         if missing and self.anchor is None:
-            return f"it lacks {', '.join(missing[:6])}"
+            raise _Refused("value", f"it lacks {', '.join(missing[:6])}")
         if missing:
             notes.append(f"it lacks {', '.join(missing[:6])}: taken from the best configuration")
-        anchor = self.anchor or tuple(0 for _ in indices)
-        return tuple(
-            (0 if place in fixed else anchor[place]) if index is None else index
-            for place, index in enumerate(indices)
-        )
+        fixed = {place: 0 for each in self.layout.fixed for place in each.places}
+        anchor = dict(enumerate(self.anchor or ()))
+        filled = {**anchor, **fixed, **indices}
+        return tuple(filled[place] for place in range(len(self.layout.space.names)))
 
-    def _valid(self, config: Configuration, notes: list[str]) -> Configuration | None:
+    def _valid(self, config: Configuration, notes: list[str]) -> Configuration:
         """``config``, or a valid one close by."""
         space = self.layout.space
         if space.contains(config):
@@ -228,7 +216,7 @@ class _Collected:
         repaired = space.repair(config)
         changed = sum(mine != theirs for mine, theirs in zip(config, repaired, strict=True))
         if changed > _MOST_CHANGED:
-            return None
+            raise _Refused("constraint", f"{self.layout.as_json(config)} is not valid")
         notes.append(
             f"it is not valid, so the nearest one was taken: {self.layout.change(repaired, config)}"
         )

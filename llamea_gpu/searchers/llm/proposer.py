@@ -246,7 +246,7 @@ class _Run:
 
     def _note(self, number: int, replies: Sequence[Reply], proposals: Proposals) -> None:
         """For the record; tokens and dollars are the run's so far."""
-        totals, best_ms = self._conversation.totals, self.history.best_ms
+        totals, best_ms = self._conversation.ledger.totals, self.history.best_ms
         self.rounds.append(
             {
                 "number": number,
@@ -267,7 +267,7 @@ class _Run:
             "space": self._named,
             "settings": asdict(self._settings),
             "trouble": self.trouble,
-            "warnings": self._conversation.warnings,
+            "warnings": self._conversation.client.warnings,
             "rounds": self.rounds,
         }
         text = json.dumps(document, ensure_ascii=False, indent=1)
