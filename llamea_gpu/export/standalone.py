@@ -220,7 +220,8 @@ def _by_kind(item: _Import) -> tuple[int, str]:
 def _refuse_collisions(name: str, own: _Module, runtime: _Module, joint: ast.Module) -> None:
     """A name may be bound on both sides only by the same import."""
     theirs = module_names(runtime.tree) | module_names(joint)
-    theirs |= _names_read(runtime.tree) & _BUILTINS
+    read = {node.id for node in ast.walk(runtime.tree) if isinstance(node, ast.Name)}
+    theirs |= read & _BUILTINS
     shared = {i.bound for i in set(own.imports) & set(runtime.imports)}
     clashing = sorted((module_names(own.tree) & theirs) - shared)
     if clashing:
@@ -228,10 +229,6 @@ def _refuse_collisions(name: str, own: _Module, runtime: _Module, joint: ast.Mod
             f"an exported optimizer must not define the names of its runtime, but {name} defines "
             f"{', '.join(clashing)}: rename {'it' if len(clashing) == 1 else 'them'}"
         )
-
-
-def _names_read(tree: ast.Module) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _header(searcher: ProgramSearcher, export: Export, own: _Module) -> str:

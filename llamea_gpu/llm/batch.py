@@ -163,7 +163,9 @@ class BatchExchange:
                     f"stays in {self._requests.folder} and is not asked twice",
                 )
             await asyncio.sleep(self._poll_s)
-            self._poll_if_due()
+            # Requests that wait side by side share their looks at the folder.
+            if time.monotonic() - self._polled_s >= self._poll_s:
+                self._poll()
 
     def _ask(self, request: ChatRequest) -> None:
         self._poll()
@@ -179,11 +181,6 @@ class BatchExchange:
                 f"so its answer would not fit: use a new exchange folder, or remove that line and "
                 f"its answer"
             )
-
-    def _poll_if_due(self) -> None:
-        """Requests that wait side by side share their looks at the folder."""
-        if time.monotonic() - self._polled_s >= self._poll_s:
-            self._poll()
 
     def _poll(self) -> None:
         self._polled_s = time.monotonic()

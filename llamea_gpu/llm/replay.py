@@ -120,17 +120,16 @@ class ReplayClient:
         left = [i for i in same if i in named or i not in self._served]
         if left:
             return min(left, key=lambda i: (i not in named, i in self._served))
-        problem = self._used_up(request, len(same)) if same else self._unseen(request)
+        problem = (
+            f"request {request.request_id}: its prompt is recorded {len(same)} times in "
+            f"{self._path}, and all these answers are used up. {_REMEDY}"
+            if same
+            else self._unseen(request)
+        )
         if self._strict or request.request_id not in self._by_name:
             raise UnseenPromptError(problem)
         self._warnings.append(problem)
         return self._by_name[request.request_id]
-
-    def _used_up(self, request: ChatRequest, recorded: int) -> str:
-        return (
-            f"request {request.request_id}: its prompt is recorded {recorded} times in "
-            f"{self._path}, and all these answers are used up. {_REMEDY}"
-        )
 
     def _unseen(self, request: ChatRequest) -> str:
         if not self._exchanges:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from llamea_gpu.programs import ALLOWED_MODULES, ALLOWED_PACKAGES
 from llamea_gpu.prompting.context import OPERATORS, Operator, PromptContext
 from llamea_gpu.prompting.feedback import weak_points
-from llamea_gpu.prompting.filters import all_filters
+from llamea_gpu.prompting.filters import FILTERS
 from llamea_gpu.resources import resource_dir
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(all_filters(), weak_points=weak_points)
+    environment.filters.update(FILTERS, weak_points=weak_points)
     return environment

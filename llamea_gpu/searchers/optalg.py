@@ -60,19 +60,18 @@ def resolve(spec: str, name: str, query: str) -> ProgramSearcher:
     if _is_strategy_module(tree, class_name):
         options = module_options(tree).items()
         defaults = {key: value for key, value in options if isinstance(value, int | float)}
-        idea = idea_of(tree)
-        tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_tune", name=_TUNE)
+        idea, wrap, wrapped = idea_of(tree), "from_tune", _TUNE
     else:
         owner = _class(path, tree, class_name)
         defaults = defaults_of(owner, tree)
-        idea = idea_of(tree, owner)
-        tail = _TAIL.format(optimizer=_OPTIMIZER, wrap="from_class", name=owner.name)
+        idea, wrap, wrapped = idea_of(tree, owner), "from_class", owner.name
+    source += _TAIL.format(optimizer=_OPTIMIZER, wrap=wrap, name=wrapped)
     program = Program(
-        source=source + tail,
+        source=source,
         class_name=_OPTIMIZER,
         hyperparameters=tuple(defaults.items()),
         idea=idea,
-        digest=program_digest(ast.parse(source + tail), _OPTIMIZER),
+        digest=program_digest(ast.parse(source), _OPTIMIZER),
     )
     chosen = parse_settings(spec, query, program.settings)
     return ProgramSearcher(spec, program.with_settings(**chosen))

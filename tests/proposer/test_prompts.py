@@ -5,6 +5,7 @@ LLAMEA_GPU_UPDATE_GOLDEN=1 rewrites the files.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -224,6 +225,18 @@ def test_failures_are_described_by_what_only_they_have(space: SpaceView) -> None
     assert 'block = 128 and mode = "persistent"' in progress.suspects
     assert all("out of shared memory" in text for text in progress.failures)
     assert progress.failed == len(bad)
+
+
+def test_what_a_single_value_explains_is_no_pair_and_one_failure_is_no_pattern() -> None:
+    names, values = ("a", "b", "c"), [(0, 1, 2)] * 3
+    space = SearchSpace(names, values, list(itertools.product(range(3), repeat=3)))
+    history = History(Layout(SpaceView(space, np.random.default_rng(0))))
+    failed = [(2, 0, 0), (2, 0, 1), (0, 2, 2), (1, 2, 2), (1, 1, 0)]
+    worked = [(0, 0, 1), (0, 1, 0), (1, 0, 2), (0, 2, 0), (0, 0, 0)]
+    history.add(failed, [math.inf] * 5, [None] * 5)
+    history.add(worked, [1.0] * 5, [None] * 5)
+    progress = history.progress(number=2, rounds=4, gain=None, last=(), notes=())
+    assert progress.suspects == ("a = 2", "b = 2 and c = 2")
 
 
 def test_foreign_text_is_never_a_template_and_cannot_end_its_fence() -> None:

@@ -9,8 +9,8 @@ import pytest
 from llamea_gpu.errors import SearcherError
 from llamea_gpu.programs import Provenance
 from llamea_gpu.programs.shipped import shipped
-from llamea_gpu.searchers.registry import resolve, resolve_program
-from llamea_gpu.searchers.spec import Spec
+from llamea_gpu.searchers.registry import known_searchers, resolve, resolve_program
+from llamea_gpu.searchers.spec import SCHEMES, Spec
 
 SOURCE = """
 raise RuntimeError("resolving a searcher must not run it")
@@ -169,3 +169,9 @@ def test_a_card_tells_nothing_of_a_file(file: Path) -> None:
     assert found.short_name == "mine"
     assert found.provenance == Provenance("file")
     assert found.program.source == SOURCE
+
+
+def test_a_scheme_without_fixed_names_lists_none() -> None:
+    known = known_searchers()
+    assert {scheme for scheme, names in known.items() if not names} == {"optalg", "llm", "hybrid"}
+    assert set(known) == {"classical", "generated", *SCHEMES}

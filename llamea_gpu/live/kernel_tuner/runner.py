@@ -235,7 +235,6 @@ class TolerantRun:
 
     def __init__(self, runner: Any) -> None:
         self._run: Callable[[Any, Any], list[KernelTunerResult | None]] = runner.run
-        self._device = runner.dev
         self._worked: Sequence[Any] | None = None
         self._failed = 0
         self._compiles = False
@@ -273,26 +272,18 @@ class TolerantRun:
         }
 
     def _believe(self, options: Any, error: Exception) -> None:
-        """Raises ``error`` where the device, not the configuration, is what fails."""
+        """Raises ``error`` where what worked works no more: then the device is at fault."""
         if self._worked is None:
             if self._failed >= _HOPELESS:
                 raise error
             return
-        try:
-            self._device_answers(options)
-        except Exception:
-            raise error from None
-
-    def _device_answers(self, options: Any) -> None:
-        """Measure again what worked, not from Kernel Tuner's memory and out of the budget.
-
-        Raises:
-            Exception: the backend's, when it does not work any more.
-        """
         before = options.budget, options.cache
+        # Not from Kernel Tuner's memory, and out of the budget.
         options.budget, options.cache = util.TuningBudget(None, 2), {}
         try:
-            self._run([self._worked or ()], options)
+            self._run([self._worked], options)
+        except Exception:
+            raise error from None
         finally:
             options.budget, options.cache = before
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from llamea_gpu.contract import Value
 
@@ -71,15 +71,13 @@ def listed(values: Sequence[Value]) -> str:
 def _exact(written: Any, values: Sequence[Value]) -> int | None:
     """Equal, and of the same kind: True is not 1, but 4.0 is 4."""
     for index, value in enumerate(values):
-        if _is_number(written) and _is_number(value):
-            if written == value:
-                return index
-        elif type(written) is type(value) and written == value:
+        alike = type(written) is type(value) or (_is_number(written) and _is_number(value))
+        if alike and written == value:
             return index
     return None
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return type(value) in (int, float)
 
 
@@ -124,18 +122,12 @@ def _number(meant: Any) -> int | float | None:
     if isinstance(meant, str) and re.fullmatch(r"[-+]?[\d_]{1,20}(?:\.\d{0,20})?", meant.strip()):
         plain = meant.strip().replace("_", "")
         meant = float(plain) if "." in plain else int(plain or 0)
-    if isinstance(meant, bool) or not isinstance(meant, int | float):
-        return None
-    return meant if abs(meant) < 1e15 and math.isfinite(meant) else None
+    return meant if _is_number(meant) and abs(meant) < 1e15 else None
 
 
 def _nearest(number: float, values: Sequence[Value]) -> int | None:
     """Index of the listed number that is meant, if rounding to it is safe."""
-    numbers = [
-        (index, value)
-        for index, value in enumerate(values)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+    numbers = [(index, value) for index, value in enumerate(values) if _is_number(value)]
     if len(numbers) < 2:
         return None
     least = min(value for _, value in numbers)
