@@ -113,7 +113,13 @@ def chromium() -> Iterator[Any]:
         system = shutil.which("chromium") or shutil.which("chromium-browser")
         try:
             browser = playwright.chromium.launch(
-                executable_path=system, args=["--no-sandbox", "--disable-gpu"]
+                executable_path=system,
+                # Two pages in each window, for the address bar, would take half a second of CPU.
+                args=[
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,OptimizationHints",
+                ],
             )
         except Error as error:
             skip_or_fail(f"no Chromium can be started: install it ({error})")

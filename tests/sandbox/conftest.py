@@ -11,6 +11,7 @@ from sandbox.candidates import candidate
 from llamea_gpu.errors import SandboxUnavailableError
 from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.sandbox.pool import Sandbox
+from llamea_gpu.sandbox.process import ZygoteProcess
 from llamea_gpu.sandbox.selftest import self_test_task
 from llamea_gpu.tasks import Task, Trace
 
@@ -40,6 +41,14 @@ def sandbox_of(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Sandb
     del os.environ[SECRET_VARIABLE]
     for sandbox in opened.values():
         sandbox.close()
+
+
+@pytest.fixture(scope="session")
+def zygote_of(
+    sandbox_of: Callable[[int], Sandbox],
+) -> Callable[[int, str], ZygoteProcess]:
+    """Their zygotes, by level and set of libraries: to load scikit-learn takes seconds."""
+    return lambda level, library: sandbox_of(level)._zygote(library)
 
 
 @pytest.fixture

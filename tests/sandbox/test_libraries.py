@@ -21,8 +21,9 @@ from llamea_gpu.programs import admit
 from llamea_gpu.programs.screening import ALLOWED_MODULES
 from llamea_gpu.resources import resource_dir
 from llamea_gpu.sandbox import launch, preload
-from llamea_gpu.sandbox.levels import LEVELS, Ingredients
+from llamea_gpu.sandbox.levels import Ingredients
 from llamea_gpu.sandbox.pool import Sandbox
+from llamea_gpu.sandbox.process import ZygoteProcess
 from llamea_gpu.tasks import Task, Trace
 
 Run = Callable[..., Trace]
@@ -236,13 +237,10 @@ def test_the_zygotes_half_never_loads_the_hosts() -> None:
 
 
 @pytest.mark.parametrize("library", preload.LIBRARIES)
-def test_a_zygote_has_one_thread_and_no_other_package(library: str) -> None:
-    ingredients = Ingredients.find(launch.find_installation())
-    zygote = ingredients.start(LEVELS[1], library)
-    try:
-        assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
-    finally:
-        zygote.close()
+def test_a_zygote_has_one_thread_and_no_other_package(
+    library: str, zygote_of: Callable[[int, str], ZygoteProcess]
+) -> None:
+    assert len(os.listdir(f"/proc/{zygote_of(2, library).pid}/task")) == 1
 
 
 @pytest.mark.parametrize("level", [3, 2, 1])
