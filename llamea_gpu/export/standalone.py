@@ -3,7 +3,7 @@
 What it does: writes the header (idea, how to use it, provenance, licence), merges the imports of
 both, and puts the optimizer's text and the runtime's text below, each as it was written.
 
-What it does not do: know a framework (`kernel_tuner.export` and `helion.export` bring the runtime
+What it does not do: know a framework (`export.kernel_tuner` and `export.helion` bring the runtime
 and what joins the two), or rename anything: a name that both sides define is refused.
 """
 

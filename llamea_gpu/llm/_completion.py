@@ -11,6 +11,7 @@ Not here: sockets, files, retries, tools, streaming.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
@@ -60,25 +61,26 @@ def _schema(request: ChatRequest) -> dict[str, Any]:
     return {"name": "answer", "strict": True, "schema": dict(request.response_schema or {})}
 
 
-def parse_completion(
-    body: object, *, fallback_model: str, prompt_tokens: int, elapsed_s: float | None
-) -> ChatAnswer:
-    """Read a chat completion.
+def parse_completion(body: object) -> ChatAnswer:
+    """Read a chat completion: decoded JSON.
 
-    Args:
-        body: decoded JSON.
-        fallback_model: named when the server names no model.
-        prompt_tokens: the estimate used when the server reports no usage.
-        elapsed_s: wall time, passed through.
+    A model that is not named is left blank, and a usage that is not reported counts no prompt
+    tokens: `completed` knows the request.
 
     Raises:
         NotACompletionError: ``body`` is something else.
     """
     fields, choices = _fields(body, "choices")
     text, reason = _first_choice(choices)
-    usage = _usage(fields, ("prompt_tokens", "completion_tokens"), text, prompt_tokens)
-    created = created_text(fields.get("created"))
-    return ChatAnswer(text, _model(fields, fallback_model), usage, reason, created, elapsed_s)
+    return _answer(fields, text, reason, ("prompt_tokens", "completion_tokens"), "created")
+
+
+def completed(answer: ChatAnswer, request: ChatRequest) -> ChatAnswer:
+    """The answer, with what its server left out taken from the request."""
+    usage = answer.usage
+    if usage.estimated:
+        usage = replace(usage, prompt_tokens=request.estimated_prompt_tokens())
+    return replace(answer, usage=usage, model=answer.model or request.model)
 
 
 def _first_choice(choices: list[object]) -> tuple[str, str | None]:
@@ -107,10 +109,8 @@ def _text(content: object) -> str:
     raise NotACompletionError(f"the message's content must be text, but is {kind_of(content)}")
 
 
-def parse_response(
-    body: object, *, fallback_model: str, prompt_tokens: int, elapsed_s: float | None
-) -> ChatAnswer:
-    """Read a response; parameters as in ``parse_completion``.
+def parse_response(body: object) -> ChatAnswer:
+    """Read a response, as `parse_completion` does.
 
     Raises:
         NotACompletionError: ``body`` is something else.
@@ -121,9 +121,7 @@ def parse_response(
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     text = well_formed("".join(refusals or texts))
     reason = "refusal" if refusals else _response_finish_reason(fields)
-    usage = _usage(fields, ("input_tokens", "output_tokens"), text, prompt_tokens)
-    created = created_text(fields.get("created_at"))
-    return ChatAnswer(text, _model(fields, fallback_model), usage, reason, created, elapsed_s)
+    return _answer(fields, text, reason, ("input_tokens", "output_tokens"), "created_at")
 
 
 def _parts(output: list[object]) -> Iterator[Mapping[str, Any]]:
@@ -158,20 +156,22 @@ def _fields(body: object, wanted: str) -> tuple[Mapping[str, Any], list[object]]
     return body, found
 
 
-def _model(fields: Mapping[str, Any], fallback: str) -> str:
-    model = fields.get("model")
-    return label(model) if isinstance(model, str) and model else fallback
-
-
-def _usage(
-    fields: Mapping[str, Any], names: tuple[str, str], text: str, prompt_tokens: int
-) -> Usage:
-    reported = fields.get("usage")
+def _answer(
+    fields: Mapping[str, Any],
+    text: str,
+    reason: str | None,
+    usage_names: tuple[str, str],
+    created_name: str,
+) -> ChatAnswer:
+    model, reported = fields.get("model"), fields.get("usage")
+    usage = Usage(0, estimate_tokens(text), estimated=True)
     if isinstance(reported, Mapping):
-        prompt, completion = (reported.get(name) for name in names)
+        prompt, completion = (reported.get(name) for name in usage_names)
         if is_count(prompt) and is_count(completion):
-            return Usage(prompt, completion)
-    return Usage(prompt_tokens, estimate_tokens(text), estimated=True)
+            usage = Usage(prompt, completion)
+    named = label(model) if isinstance(model, str) else ""
+    created = created_text(fields.get(created_name))
+    return ChatAnswer(text, named, usage, reason, created, elapsed_s=None)
 
 
 def created_text(reported: object) -> str:

@@ -22,7 +22,6 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,12 @@ from llamea_gpu.llm._base import (
     prompt_key,
     require_usable,
 )
-from llamea_gpu.llm._completion import NotACompletionError, parse_completion, request_body
+from llamea_gpu.llm._completion import (
+    NotACompletionError,
+    completed,
+    parse_completion,
+    request_body,
+)
 from llamea_gpu.llm._jsonl_folder import JsonlFolder, Record
 
 _URL = "/v1/chat/completions"
@@ -226,17 +230,13 @@ def _prompt(record: Record[tuple[Message, ...] | None]) -> tuple[Message, ...]:
 
 
 def _require_answer(record: Record[ChatAnswer | str], request: ChatRequest) -> ChatAnswer:
-    """The answer, with what its line left out taken from the request."""
     answer = record.value
     if isinstance(answer, str):
         raise FailedRequestError(
             f"request {request.request_id} was not answered: {answer} ({record.place}). Remedy: "
             f"run it again and put the new answer beside this one; a good answer takes precedence",
         )
-    usage = answer.usage
-    if usage.estimated:
-        usage = replace(usage, prompt_tokens=request.estimated_prompt_tokens())
-    return replace(answer, usage=usage, model=answer.model or request.model)
+    return completed(answer, request)
 
 
 def format_request(request: ChatRequest) -> str:
@@ -279,11 +279,7 @@ def read_messages(line: Mapping[str, Any]) -> tuple[Message, ...] | None:
 
 
 def read_answer(line: Mapping[str, Any]) -> ChatAnswer | str:
-    """The answer of an output line, or what stands in its place, in words.
-
-    A model that is not named is left blank, and a usage that is not reported counts no prompt
-    tokens: only the request knows them.
-    """
+    """The answer of an output line, or what stands in its place, in words."""
     response = line.get("response")
     status = response.get("status_code") if isinstance(response, Mapping) else None
     body = response.get("body") if isinstance(response, Mapping) else None
@@ -291,7 +287,7 @@ def read_answer(line: Mapping[str, Any]) -> ChatAnswer | str:
         problem = line.get("error") or body or "neither a response nor an error"
         return f"status {status}: {str(problem)[:_MAX_PROBLEM_CHARS]}"
     try:
-        return parse_completion(body, fallback_model="", prompt_tokens=0, elapsed_s=None)
+        return parse_completion(body)
     except NotACompletionError as error:
         return str(error)
 

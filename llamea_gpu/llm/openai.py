@@ -32,6 +32,7 @@ from llamea_gpu.llm._base import (
 )
 from llamea_gpu.llm._completion import (
     NotACompletionError,
+    completed,
     parse_completion,
     parse_response,
     request_body,
@@ -221,12 +222,7 @@ class OpenAIClient:
             return _faults.not_json_fault(text)
         parse = parse_response if self._responses else parse_completion
         try:
-            answer = parse(
-                body,
-                fallback_model=request.model,
-                prompt_tokens=request.estimated_prompt_tokens(),
-                elapsed_s=elapsed_s,
-            )
+            answer = completed(parse(body), request)
         except NotACompletionError as error:
             return _faults.foreign_json_fault(str(error), body)
         # A server may echo the request's headers; the answer goes to the archive.
@@ -235,6 +231,7 @@ class OpenAIClient:
             answer,
             text=self._redact(answer.text),
             model=self._redact(answer.model),
+            elapsed_s=elapsed_s,
             finish_reason=None if reason is None else self._redact(reason),
         )
 

@@ -4,7 +4,7 @@ They find clear errors before anything is paid for: forbidden imports and calls,
 names that nothing defines, a handler that swallows the end of the budget, threads, generators
 without a seed. They are no security boundary: the sandbox is.
 
-Not here: which class is the optimizer and what its methods look like (``shape``).
+Not here: which class is the optimizer and what its methods look like (`reading`).
 """
 
 from __future__ import annotations

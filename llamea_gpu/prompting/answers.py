@@ -6,7 +6,7 @@ and a leading <think> section. Of several fenced blocks that define an optimizer
 counts, unless it is under half as long as the longest (then it is an excerpt, and the longest
 counts). Everything is linear in the text.
 
-Not here: whether the code is an acceptable program (``admission``).
+Not here: whether the code is an acceptable program (``programs``).
 """
 
 from __future__ import annotations
