@@ -16,7 +16,7 @@ from pathlib import Path
 
 import llamea_gpu
 from llamea_gpu.errors import SandboxError
-from llamea_gpu.sandbox.preload import KERNEL_TUNER_NEEDS
+from llamea_gpu.sandbox.preload import KERNEL_TUNER_NEEDS, LIBRARIES, THEIR_NEEDS
 
 # No user or site hooks (-s, -S); sys.path is the standard library and the folders given.
 _BOOTSTRAP = (
@@ -37,12 +37,10 @@ _ENVIRONMENT = {
     **{f"{name}_NUM_THREADS": "1" for name in _THREADS},
 }
 
-_REQUIRED = ("numpy", "scipy", "sklearn")
 # Shared libraries that wheels bring along.
 _WHEEL_LIBRARIES = ("numpy.libs", "scipy.libs", "scikit_learn.libs")
 # Kernel Tuner asks for its own version when it is imported.
 _WHEEL_METADATA = "kernel_tuner-*.dist-info"
-_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals", *KERNEL_TUNER_NEEDS)
 # This package's modules that the zygote imports. Recordings may lie beside them in a wheel.
 _OWN_CODE = (
     *("__init__.py", "contract.py", "errors.py", "sandbox", "seeding.py", "spaces"),
@@ -84,10 +82,10 @@ def find_installation() -> Installation:
     interpreter = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
     own = Path(llamea_gpu.__file__).resolve().parent
     roots, visible = [own.parent], [own / name for name in _OWN_CODE]
-    for name in _REQUIRED + _THEIR_NEEDS:
+    for name in (*LIBRARIES, *THEIR_NEEDS, *KERNEL_TUNER_NEEDS):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
-            if name in _REQUIRED:
+            if name in LIBRARIES:
                 raise SandboxError(
                     f"a candidate may use {name}, but it is not installed: pip install llamea-gpu"
                 )

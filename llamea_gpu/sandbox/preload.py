@@ -73,7 +73,7 @@ KERNEL_TUNER_NEEDS = (
     *("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attr", "attrs"),
     *("packaging", "typing_extensions"),
 )
-_THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
+THEIR_NEEDS = ("joblib", "threadpoolctl", "narwhals")
 
 LIBRARIES = ("numpy", "scipy", "sklearn")
 
@@ -96,7 +96,7 @@ class _OnlyNeeded:
 
     def __init__(self, library: str) -> None:
         needs = KERNEL_TUNER_NEEDS if library == _KERNEL_TUNER_SET else ()
-        self._roots = frozenset((*LIBRARIES, *_THEIR_NEEDS, *needs, "llamea_gpu"))
+        self._roots = frozenset((*LIBRARIES, *THEIR_NEEDS, *needs, "llamea_gpu"))
 
     def find_spec(self, name: str, *_: object) -> None:
         """The import system's question; None lets the next finder answer."""

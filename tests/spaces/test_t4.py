@@ -452,6 +452,17 @@ def test_gzip_of_several_members_is_read_whole(write):
     assert import_recording(path)[0].space.size == 1
 
 
+def test_what_follows_a_gzip_member_is_one_or_an_error(write):
+    path = write(json.dumps(t4(result())), "x.json.gz")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\0" * 10)  # as tapes pad
+    assert import_recording(path)[0].space.size == 1
+    for more, problem in ((b"<html>", "damaged gzip"), (whole[:-9], "truncated")):
+        path.write_bytes(whole + more)
+        with pytest.raises(SpaceFormatError, match=problem):
+            import_recording(path)
+
+
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path, monkeypatch):
     from llamea_gpu.spaces.formats import _files
 

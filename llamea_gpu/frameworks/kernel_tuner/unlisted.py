@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from llamea_gpu.errors import RecordingError
 from llamea_gpu.spaces.parameters import is_ordinal
-from llamea_gpu.spaces.space import Configuration, Value
+from llamea_gpu.spaces.space import Configuration, Value, checked_target, encoded
 
 MOST_COMBINATIONS = 2_048  # of a window
 MOST_SAMPLED = 1_024
@@ -157,9 +157,7 @@ class UnlistedSpace:
         Raises:
             ValueError: the wrong number of indices, or one that is not a finite number.
         """
-        target = np.asarray(config, dtype=np.float64)
-        if target.shape != (len(self.names),) or not np.isfinite(target).all():
-            raise ValueError(f"a configuration to repair must be numbers, but got {config!r:.200}")
+        target = checked_target(config, len(self.names))
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
         wanted = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
         anchor = self.starts[0]
@@ -168,10 +166,7 @@ class UnlistedSpace:
 
     def encode(self, configs: Any) -> NDArray[np.float64]:
         """(n, d) indices scaled to [0, 1]."""
-        highest = np.maximum(np.array(self.cardinalities, dtype=np.float64) - 1, 1)
-        array = np.asarray(configs, dtype=np.float64).reshape(-1, len(self.names))
-        scaled: NDArray[np.float64] = array / highest
-        return scaled
+        return encoded(configs, self.cardinalities)
 
     # -- windows ----------------------------------------------------------------------------
 

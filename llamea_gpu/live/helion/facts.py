@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ _MOST_SHOWN = 8
 
 
 class ExplainingEvaluate(HelionEvaluate):
-    """An evaluate that says why a configuration failed; ``on_batch`` is told after each ask."""
+    """An evaluate that says why a configuration failed; ``on_batch`` is told after each batch."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class ExplainingEvaluate(HelionEvaluate):
         super().__init__(search, space)
         self._on_batch = on_batch
 
-    def __call__(self, configs: Any) -> list[float]:
-        """As of every evaluate."""
+    def measure(self, fresh: Sequence[Configuration]) -> None:
+        """See `HelionEvaluate.measure`."""
         try:
-            return super().__call__(configs)
+            super().measure(fresh)
         finally:
             self._on_batch(self)
 

@@ -223,21 +223,11 @@ class PipelinedEvaluate(ExplainingEvaluate):
             self._collect()
         return []
 
-    def __call__(self, configs: Any) -> list[float]:
-        """Times in ms in the order of ``configs``; inf for one that does not compile or run.
-
-        Raises:
-            ValueError: a configuration is not valid.
-            BudgetExhausted: the run is over.
-            Stalled: too many asks in a row brought nothing new.
-        """
-        configs = list(configs)
-        self._note_ask(len(configs))
-        asked = [self._known(config) for config in configs]
+    def obtain(self, asked: Sequence[Config]) -> None:
+        """See `HelionEvaluate.obtain`."""
         self._send(asked)
         while any(config not in self.costs for config in asked):
             self._collect()
-        return [self.costs[config] for config in asked]
 
     def _send(self, configs: Sequence[Config]) -> None:
         """Submit what is new, as far as the budget goes."""

@@ -110,16 +110,21 @@ class HelionEvaluate(QueuedEvaluate):
         configs = list(configs)
         self._note_ask(len(configs))
         asked = [self._known(config) for config in configs]
-        fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
-        if fresh:
-            self._idle_asks = 0
-            try:
-                with self.search.all_threads():
-                    self.measure(fresh)
-            except BaseException as fault:
-                self.fault = fault
-                raise
+        self.obtain(asked)
         return [self.costs[config] for config in asked]
+
+    def obtain(self, asked: Sequence[tuple[int, ...]]) -> None:
+        """See to it that each has a cost; raises as a call does."""
+        fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
+        if not fresh:
+            return
+        self._idle_asks = 0
+        try:
+            with self.search.all_threads():
+                self.measure(fresh)
+        except BaseException as fault:
+            self.fault = fault
+            raise
 
     def _note_ask(self, count: int) -> None:
         """An ask for so many configurations, which may be the last straw."""

@@ -6,6 +6,7 @@ before anything parses it. What the text means is no matter here.
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,43 +119,35 @@ def _text_chunks(path: Path) -> Iterator[bytes]:
     with open_file(path) as file:
         compressed = file.read(2) == _GZIP_MAGIC
         file.seek(0)
-        chunks = iter(lambda: file.read(_CHUNK), b"")
-        yield from _inflate(path, chunks) if compressed else chunks
+        plain = iter(lambda: file.read(_CHUNK), b"")
+        yield from _inflate(path, file) if compressed else plain
 
 
-def _inflate(path: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """Decompress gzip members in pieces of bounded size."""
-    inflater = zlib.decompressobj(wbits=31)
-    read = made = 0
-    for chunk in chunks:
-        while chunk:
-            if inflater.eof:  # another member follows
-                inflater = zlib.decompressobj(wbits=31)
-            try:
-                piece = inflater.decompress(chunk, _CHUNK)
-            except zlib.error as error:
-                raise SpaceFormatError(
-                    path,
-                    f"compressed byte {read}, text byte {made}",
-                    f"damaged gzip data ({error})",
-                    "Get the file again.",
-                ) from error
-            remaining = inflater.unconsumed_tail or inflater.unused_data
-            read += len(chunk) - len(remaining)
-            made += len(piece)
-            chunk = remaining
-            if made > max(_RATIO_FLOOR, _MAX_RATIO * read):
-                raise SpaceFormatError(
-                    path,
-                    f"compressed byte {read}, text byte {made}",
-                    f"gzip data that swell more than {_MAX_RATIO}-fold are no recording",
-                    "Get the file again, or decompress it yourself.",
-                )
-            yield piece
-    if not inflater.eof:
-        raise SpaceFormatError(
-            path,
-            f"compressed byte {read}, text byte {made}",
-            "the gzip data end early: the file is truncated",
-            "Get the whole file again and compare its size or checksum with the source.",
-        )
+    unpacked = gzip.GzipFile(fileobj=file)
+    made = 0
+
+    def refusal(problem: str, remedy: str) -> SpaceFormatError:
+        where = f"compressed byte {file.tell()}, text byte {made}"
+        return SpaceFormatError(path, where, problem, remedy)
+
+    while True:
+        try:
+            piece = unpacked.read1(_CHUNK)
+        except EOFError as error:
+            raise refusal(
+                "the gzip data end early: the file is truncated",
+                "Get the whole file again and compare its size or checksum with the source.",
+            ) from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise refusal(f"damaged gzip data ({error})", "Get the file again.") from error
+        if not piece:
+            return
+        made += len(piece)
+        if made > max(_RATIO_FLOOR, _MAX_RATIO * file.tell()):
+            raise refusal(
+                f"gzip data that swell more than {_MAX_RATIO}-fold are no recording",
+                "Get the file again, or decompress it yourself.",
+            )
+        yield piece

@@ -19,7 +19,7 @@ from llamea_gpu.engine.limits import Limits
 from llamea_gpu.engine.pipeline import Pipeline, Task
 from llamea_gpu.engine.template import ForkedTemplate
 from llamea_gpu.errors import RecordingError, SpaceError
-from llamea_gpu.frameworks.helion.compiling import compile_file, generate
+from llamea_gpu.frameworks.helion.compiling import Resources, compile_file, generate
 from llamea_gpu.frameworks.helion.kernel_script import (
     find_script,
     load_case,
@@ -27,7 +27,7 @@ from llamea_gpu.frameworks.helion.kernel_script import (
     shipped_kernels,
 )
 from llamea_gpu.frameworks.helion.stages import CompileStage
-from llamea_gpu.frameworks.helion.static import StaticReport, pretend_gpu
+from llamea_gpu.frameworks.helion.static import GPUS, StaticReport, _why_not, pretend_gpu
 from llamea_gpu.recording._base import HelionSettings
 from llamea_gpu.recording.helion import static_filter
 from llamea_gpu.recording.helion.grid import propose_grid, read_grid, slots_of
@@ -52,6 +52,24 @@ def test_everything_is_put_back() -> None:
     assert [getattr(torch.cuda, name) for name in watched] == before
     assert (torch.version.cuda, DeviceProperties.create) == (version, create)
     assert triton.runtime.driver._active is driver
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (Resources(registers=64, shared_bytes=227 << 10, num_warps=32), ""),
+        (Resources(registers=65, num_warps=32), "needs 73728 registers a block"),  # in units of 8
+        (Resources(shared_bytes=(227 << 10) + 1), "needs 232449 bytes of shared memory a block"),
+        (Resources(num_warps=33), "needs 1056 threads a block, but there are 1024"),
+        (Resources(tensor_memory_columns=513), "needs 513 columns of tensor memory"),
+        # The first of several: shared memory is what a configuration can be made smaller by.
+        (Resources(shared_bytes=1 << 20, num_warps=64, registers=255), "shared memory"),
+    ],
+)
+def test_what_a_block_may_need(needs: Resources, reason: str) -> None:
+    found = _why_not(GPUS["H200"], needs)
+    assert reason in found
+    assert bool(found) is bool(reason)
 
 
 def test_unknown_and_nested_gpus_are_refused() -> None:
