@@ -328,12 +328,7 @@ def read_traces_csv(path: Path) -> list[ExternalTrace]:
         raise TaskError(f"{path}: cannot be read as a UTF-8 CSV file: {error}") from error
     if not points:
         raise TaskError(f"{path}: a trace needs at least one row, but the file has none")
-    return [_external_trace(run, run_points) for run, run_points in points.items()]
-
-
-def _external_trace(run: str, points: Sequence[tuple[float, float]]) -> ExternalTrace:
-    elapsed_s, cost_ms = np.array(points, dtype=np.float64).T
-    return ExternalTrace(run, elapsed_s, cost_ms)
+    return [ExternalTrace(run, *np.array(found).T) for run, found in points.items()]
 
 
 def _csv_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[int, str, float, float]]:

@@ -124,14 +124,12 @@ class Task(Frame):
         """
         clock = default_clock(recording) if clock is None else clock
         name = recording.info.name
-        valid = np.isfinite(recording.time_ms)
-        costs_ms = np.sort(recording.time_ms[valid])
+        costs_ms = np.sort(recording.time_ms[recording.ok])
         if costs_ms.size < 2:
             raise TaskError(f"{name}: a task needs at least 2 valid costs, but got {costs_ms.size}")
-        compile_s, benchmark_s = recording.compile_s, recording.benchmark_s
         try:
             if clock.serial:
-                found = sequential_yardstick(costs_ms, compile_s + benchmark_s, valid)
+                found = sequential_yardstick(costs_ms, recording.evaluation_s, recording.ok)
             else:
                 found = simulated_yardstick(recording, clock)
         except TaskError as error:

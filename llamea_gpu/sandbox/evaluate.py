@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from llamea_gpu.sandbox.remote_space import RemoteSpace
     from llamea_gpu.spaces.space import SearchSpace
 
+Configurations = Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
+
 _MAX_REPLY_BYTES = max(
     protocol.SPENT.size + 8 * protocol.PART_ROWS,
     protocol.JOB_SIZE.size + protocol.PART_BYTES,
     protocol.SPENT_AND_COUNT.size + protocol.PART_BYTES,
 )
-
 
 # The host, which ends a run that only revisits, never sees a call without a configuration.
 _MAX_EMPTY_CALLS = 10_000
@@ -89,9 +90,7 @@ class Evaluate:
         """How many submitted configurations no `wait` has handed out yet."""
         return self._pending
 
-    def __call__(
-        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
-    ) -> list[float]:
+    def __call__(self, configurations: Configurations) -> list[float]:
         """Costs in ms to minimise, inf for a configuration that fails to compile or run.
 
         Raises:
@@ -110,9 +109,7 @@ class Evaluate:
         costs = rest(reply[protocol.SPENT.size :], 8 * len(rows))
         return list(struct.unpack(f"={len(rows)}d", costs))
 
-    def submit(
-        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
-    ) -> None:
+    def submit(self, configurations: Configurations) -> None:
         """Queue configurations, each to be handed out once by `wait`.
 
         Raises:
@@ -154,9 +151,7 @@ class Evaluate:
         """What was submitted as these rows."""
         return list(map(self._space.configuration, rows))
 
-    def _rows(
-        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
-    ) -> list[int]:
+    def _rows(self, configurations: Configurations) -> list[int]:
         rows: list[int]
         if isinstance(configurations, np.ndarray) and configurations.ndim == 2:
             rows = self._space.rows(configurations).tolist()

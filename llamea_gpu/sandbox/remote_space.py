@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamea_gpu.sandbox import protocol
-from llamea_gpu.sandbox.evaluate import Evaluate, request, rest
+from llamea_gpu.sandbox.evaluate import Configurations, Evaluate, request, rest
 from llamea_gpu.spaces.space import (
     Configuration,
     Value,
@@ -190,9 +190,7 @@ class WholeEvaluate(Evaluate):
         self._whole = space
         self._submitted: dict[int, deque[Configuration]] = {}
 
-    def submit(
-        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
-    ) -> None:
+    def submit(self, configurations: Configurations) -> None:
         """As of every ``evaluate``."""
         configurations = list(configurations)
         super().submit(configurations)
@@ -204,9 +202,7 @@ class WholeEvaluate(Evaluate):
     def _handed_out(self, rows: Sequence[int]) -> list[Configuration]:
         return [self._submitted[row].popleft() for row in rows]
 
-    def _rows(
-        self, configurations: Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
-    ) -> list[int]:
+    def _rows(self, configurations: Configurations) -> list[int]:
         configurations = list(configurations)
         return self._checked(configurations, self._whole.placed(configurations))
 

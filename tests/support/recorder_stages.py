@@ -130,6 +130,21 @@ class FakeStage:
             file.write(json.dumps(line) + "\n")
 
 
+@dataclass(frozen=True)
+class PretendedStage:
+    """A stage of a GPU that is not there."""
+
+    stage: Stage
+    gpu: str
+
+    def run(self, channel: Channel) -> None:
+        """As the stage that it holds."""
+        from llamea_gpu.frameworks.helion.static import pretend_gpu
+
+        with pretend_gpu(self.gpu):
+            self.stage.run(channel)
+
+
 def trail(folder: Path) -> list[dict[str, Any]]:
     """What the stages did, in order."""
     path = folder / "trail.jsonl"

@@ -15,8 +15,7 @@ they are launched.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -33,7 +32,7 @@ from llamea_gpu.frameworks.helion.compiling import (
     source_key,
 )
 from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case
-from llamea_gpu.frameworks.helion.static import FakeArguments, pretend_gpu
+from llamea_gpu.frameworks.helion.static import FakeArguments
 from llamea_gpu.frameworks.helion.timing import (
     Bench,
     bits,
@@ -59,22 +58,20 @@ class CompileStage:
     Attributes:
         script, shape: the kernel.
         folder: where generated code and Triton's cache go; the timing process reads it there.
-        pretended: compile for this GPU without one (see ``static``); None for the one present.
     """
 
     script: Path
     shape: str | None
     folder: Path
-    pretended: str | None = None
 
     def run(self, channel: Channel) -> None:
         """See :class:`llamea_gpu.engine.worker.Stage`."""
         os.nice(COMPILING_NICE)
         set_caches(self.folder)
-        with _gpu(self.pretended) as gpu:
-            case = gpu.load_case(self.script, self.shape)
-            bound = gpu.bind(case.kernel, case.arguments)
-            channel.serve({}, Compiler(gpu, bound, case.name, case.arguments, self.folder))
+        gpu = FakeArguments()
+        case = gpu.load_case(self.script, self.shape)
+        bound = gpu.bind(case.kernel, case.arguments)
+        channel.serve({}, Compiler(gpu, bound, case.name, case.arguments, self.folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +224,6 @@ def set_caches(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
-
-
-@contextmanager
-def _gpu(pretended: str | None) -> Iterator[FakeArguments]:
-    if pretended is None:
-        yield FakeArguments()
-    else:
-        with pretend_gpu(pretended) as gpu:
-            yield gpu
 
 
 def _write(path: Path, source: str) -> None:

@@ -41,15 +41,15 @@ def import_recording(
         SpaceFormatError: the file cannot be imported as a whole; names position and remedy.
     """
     path = Path(path)
-    if _is_parquet(path):
+    reader = None if _is_parquet(path) else _reader(path)
+    if t1 is not None and (reader is None or not reader.TAKES_T1):
+        raise SpaceFormatError(
+            path, "the whole file", "its format takes no T1 file", "Leave the T1 file out."
+        )
+    if reader is None:
         from llamea_gpu.spaces.formats.native import read_native
 
-        if t1 is not None:
-            raise SpaceFormatError(
-                path, "the whole file", "the native format takes no T1 file", "Leave it out."
-            )
         return read_native(path, name), ()
-    reader = _reader(path)
     return reader.read(path, read_text(path), t1, name)
 
 

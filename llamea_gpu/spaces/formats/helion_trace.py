@@ -80,13 +80,12 @@ def recognises(head: str) -> bool:
 
 
 def read(
-    path: Path, text: str, t1: Path | None, name: str | None
+    path: Path,
+    text: str,
+    t1: Path | None,  # noqa: ARG001 - takes none
+    name: str | None,
 ) -> tuple[Recording, tuple[str, ...]]:
     """The recording; warnings about a cut last line and about merged runs."""
-    if t1 is not None:
-        raise SpaceFormatError(
-            path, "the whole file", "a trace takes no T1 file", "Leave the T1 file out."
-        )
     events, notes = _events(path, text)
     trials: dict[str, _Trial] = {}
     for event in events:

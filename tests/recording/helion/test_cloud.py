@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.recorder_stages import FakeStage, opened
+from support.recorder_stages import FakeStage, PretendedStage, opened
 from support.whole_spaces import Config, ToySpace, toy_cost
 
 from llamea_gpu.engine.journal import journal_path
@@ -284,8 +284,8 @@ def test_a_plan_has_the_whole_space_that_was_measured_on_the_real_gpu() -> None:
 def test_a_kernel_is_recorded_from_its_script_for_a_pretended_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pretended(script: Path, shape: str, folder: Path) -> CompileStage:
-        return CompileStage(script, shape, folder, pretended="H200")
+    def pretended(script: Path, shape: str, folder: Path) -> PretendedStage:
+        return PretendedStage(CompileStage(script, shape, folder), "H200")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the GPU's lock is
     monkeypatch.setattr(cloud, "CompileStage", pretended)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recorder_stages import FakeStage, served
+from support.recorder_stages import FakeStage, PretendedStage, served
 from typer.testing import CliRunner
 
 from llamea_gpu.cli import app
@@ -209,7 +209,7 @@ def test_what_one_process_compiles_another_finds_and_a_compiler_that_hangs_is_st
         triton.knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit)
     )
     configs = [{"block_sizes": [1, 1024], "num_warps": warps} for warps in (2, 4, 3, 1)]
-    stage = CompileStage(script, "small", tmp_path, pretended="H200")
+    stage = PretendedStage(CompileStage(script, "small", tmp_path), "H200")
     timing = FakeStage("time", tmp_path)
     with (
         # Of this process, in which Helion is: that a fresh one imports it, others test.

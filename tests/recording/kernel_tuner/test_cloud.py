@@ -135,7 +135,7 @@ def test_repair_leads_to_valid_ones(both: Both) -> None:
         assert space.repair(config.tolist()) in listed
     valid = next(iter(listed))
     assert space.repair(valid) == valid
-    with pytest.raises(ValueError, match="must be numbers"):
+    with pytest.raises(ValueError, match="finite numbers"):
         space.repair([math.nan] * len(space.names))
 
 
