@@ -48,6 +48,8 @@ class Outcome(NamedTuple):
         time_ms: inf where it fails.
         compile_s: seconds of the first compilation; benchmark_s: to check and time.
         measured: whether the configuration is one of the cloud's.
+        code: number of its generated code, the same for all measured configurations that have it;
+            -1 where it was not measured.
     """
 
     status: int
@@ -55,6 +57,7 @@ class Outcome(NamedTuple):
     compile_s: float
     benchmark_s: float
     measured: bool
+    code: int = -1
 
 
 class SpaceModel:
@@ -148,7 +151,8 @@ class SpaceModel:
         for row, status in enumerate(readings.status.tolist()):
             time_ms = math.inf if status else float(times[row])
             compile_s, benchmark_s = seconds[row].tolist()
-            outcome = Outcome(status, time_ms, compile_s, benchmark_s, True)
+            code = int(readings.group[row])
+            outcome = Outcome(status, time_ms, compile_s, benchmark_s, True, code)
             known[self.cloud.configuration(row)] = outcome
         return known
 

@@ -16,7 +16,9 @@ class Version:
 
     Attributes:
         booked_seconds: whether a row that took over the timing of equal code, for which the engine
-            books 0 s, counts among the code's seconds to time, as if timing had been free.
+            books 0 s, counts among the code's seconds to time, as if timing had been free. Where it
+            does not, code that was measured takes 0 s from the second meeting of a run on, under
+            the engine's clock.
         log_seconds: whether the trees for seconds predict the mean of logarithms, below the mean
             of seconds by 6 to 29 % in sum where compilations differ much, and not the mean.
     """

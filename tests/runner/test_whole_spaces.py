@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.whole import STARTS, ToyModel, ToySpace, ToyTask, toy_task
 
 from llamea_gpu import modelled
 from llamea_gpu.area import losses
-from llamea_gpu.clocks import ParallelClock, SequentialClock
+from llamea_gpu.clocks import ParallelClock, PipelinedClock, SequentialClock
 from llamea_gpu.programs import Program, make
 from llamea_gpu.runner import Runner, yardsticks
 from llamea_gpu.runner.local import run_optimizer
@@ -146,6 +147,34 @@ def test_clocks_charge_modelled_seconds() -> None:
             modelled.begin(evaluator, run.places, None)
         trace = evaluator.trace(outcome="finished", seed=1)
         assert trace.elapsed_s.tolist() == done_s, task.clock.name
+
+
+@pytest.mark.parametrize(
+    ("clock", "recipe", "timed_s"),
+    [
+        (PipelinedClock(2), 3, [0.5, 0.0]),
+        (PipelinedClock(2), 2, [0.5, 0.5]),  # what a recorded run was charged
+        (ParallelClock(2), 3, [0.5, 0.5]),  # Helion times equal code again
+    ],
+)
+def test_code_is_timed_once_where_the_engine_measures(
+    clock: Any, recipe: int, timed_s: list[float]
+) -> None:
+    task, alike = toy_task(clock), [(1, 2, 0, 0, 0), (1, 2, 0, 0, 1)]
+
+    class Model(ToyModel):
+        def outcome(self, config: Any) -> Any:
+            known = tuple(config) in alike
+            code = 7 if known else -1
+            return super().outcome(config)._replace(benchmark_s=0.5, measured=known, code=code)
+
+    task = ToyTask(replace(task.cloud, recipe=recipe), Model(), clock, task.budget_s)
+    other = (0, 2, 0, 0, 0)  # not measured: nobody knows its code
+    with task.opened(1) as run:
+        rows = [run.places.place(config) for config in (*alike, other)]
+        seconds = [measured[2] for measured in run.places.measurements(rows)]
+        again = [measured[2] for measured in run.places.measurements(rows)]
+    assert seconds == again == [*timed_s, 0.5]
 
 
 def test_samples_are_drawn_around_what_is_done_and_nothing_else() -> None:

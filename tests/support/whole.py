@@ -112,6 +112,8 @@ class ToyOutcome(NamedTuple):
     time_ms: float
     compile_s: float
     benchmark_s: float
+    measured: bool = False
+    code: int = -1
 
 
 class ToyModel:
