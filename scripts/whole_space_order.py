@@ -1,13 +1,14 @@
 """The order of searchers on modelled whole spaces, and how it compares with live runs.
 
     scripts/whole_space_order.py -o FOLDER [--clouds NAME ...] [--arms ENGINE=SPEC ...]
-                                 [--repeats N] [--seconds S] [--workers W]
+                                 [--repeats N] [--seconds S] [--workers W] [--unseen]
     scripts/whole_space_order.py -o FOLDER --summary [--live FOLDER_OF_BENCH_LIVE]
 
 An arm is ENGINE=SPEC as of scripts/bench_live.py: ``pipelined`` is the engine's clock,
 ``framework`` Helion's own. Every run goes to FOLDER/runs.jsonl as it ends, in the form that
 bench_live.py writes; what is there is not run again. Times are modelled, not measured. Needs
-Helion, but no GPU.
+Helion, but no GPU. With --unseen each arm runs on a model of the cloud without the points that its
+searcher has asked for, in whichever run: so a cloud that holds live runs is compared with them.
 
 The summary gives, for each cloud and arm at each mark, the mean over runs of the best so far
 relative to the best known time, with a bootstrap interval of 95 %, and mean ranks over clouds.
@@ -23,6 +24,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from llamea_gpu.runner import Runner
 from llamea_gpu.sandbox.jobs import Limits
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import list_clouds, load_cloud, search_path_from_environment
+from llamea_gpu.spaces.cloud import Cloud
 from llamea_gpu.tasks import Trace, run_seed
 
 NAIVE = str(Path(__file__).parent / "naive_genetic_algorithm.py")
@@ -53,6 +56,10 @@ ARMS = [
 YARDSTICK = "framework=helion:LFBOTreeSearch"
 MARKS_S = (5.0, 15.0, 30.0, 45.0)
 CLOCKS = {"pipelined": "pipelined", "framework": "parallel"}
+COLUMNS = (
+    *("configurations", "statuses", "times_ms", "low_ms", "high_ms", "compile_s", "benchmark_s"),
+    *("control_ms", "source", "how", "run", "at_s"),
+)
 RESAMPLES = 2000
 PLACES = 3  # decimals of what is kept
 
@@ -66,6 +73,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--unseen", action="store_true")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--live", type=Path)
     options = parser.parse_args()
@@ -86,34 +94,53 @@ def run_missing(options: argparse.Namespace) -> None:
     done = {(r["cloud"], r["arm"], r["seed"], r["digest"]) for r in lines_of(path)}
     folders = search_path_from_environment()
     names = options.clouds or [entry.name for entry in list_clouds(folders)]
-    tasks = {}
-    for name in names:
-        cloud = load_cloud(name, folders)
-        for engine, kind in CLOCKS.items():
-            clock = make_clock(f"{kind}({cloud.info.parallel_workers})")
-            tasks[name, engine] = WholeTask(cloud, SpaceModel(cloud), clock, options.seconds)
+    known: dict[str, Cloud] = {name: load_cloud(name, folders) for name in names}
+    tasks = {
+        (name, arm): task_of(known[name], arm, options.seconds, options.unseen)
+        for name in names
+        for arm in options.arms
+    }
+    best = {name: known[name].best_ms for name in names}
+    if not options.unseen:
+        best = {name: tasks[name, options.arms[0]].optimum_ms for name in names}
     wanted = [
         (name, arm, seed)
         for seed in range(1, options.repeats + 1)
         for name in names
         for arm in options.arms
-        if (name, label(arm), seed, digest(tasks[name, "pipelined"])) not in done
+        if (name, label(arm), seed, digest(tasks[name, arm])) not in done
     ]
     with Runner.open(options.workers) as runner, path.open("a", encoding="utf-8") as file:
         flying: dict[Future[Trace], tuple[str, str, int]] = {}
         while wanted or flying:
             while wanted and len(flying) < 2 * options.workers:
                 name, arm, seed = wanted.pop(0)
-                engine, _, spec = arm.partition("=")
-                task = tasks[name, engine]
+                task = tasks[name, arm]
                 paired = run_seed(0, task.name, seed)
-                run = runner.submit(resolve(spec), task, paired, limits=Limits(cpu_s=120.0))
+                searcher = resolve(arm.partition("=")[2])
+                run = runner.submit(searcher, task, paired, limits=Limits(cpu_s=120.0))
                 flying[run] = (name, arm, seed)
             for run in wait(flying, return_when=FIRST_COMPLETED).done:
                 name, arm, seed = flying.pop(run)
-                task = tasks[name, arm.partition("=")[0]]
-                file.write(json.dumps(described(task, name, label(arm), seed, run.result())) + "\n")
+                line = described(tasks[name, arm], name, label(arm), seed, run.result())
+                line |= {"best_known_ms": best[name], "unseen": options.unseen}
+                file.write(json.dumps(line) + "\n")
                 file.flush()
+
+
+def task_of(cloud: Cloud, arm: str, seconds: float, unseen: bool) -> WholeTask:
+    """An arm's task; ``unseen``: on a model that knows none of its searcher's points."""
+    engine = arm.partition("=")[0]
+    clock = make_clock(f"{CLOCKS[engine]}({cloud.info.parallel_workers})")
+    if unseen:
+        cloud = without(cloud, label(arm).partition("=")[2])
+    return WholeTask(cloud, SpaceModel(cloud), clock, seconds)
+
+
+def without(cloud: Cloud, searcher: str) -> Cloud:
+    """The cloud without what a searcher asked for; the starts stay, which everybody is given."""
+    kept = np.array([Path(how).stem != searcher for how in cloud.how.tolist()])
+    return replace(cloud, **{name: getattr(cloud, name)[kept] for name in COLUMNS})
 
 
 def label(arm: str) -> str:
