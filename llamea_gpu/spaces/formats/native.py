@@ -35,6 +35,7 @@ from llamea_gpu.spaces.recording import STATUSES, Recording
 from llamea_gpu.spaces.space import Configuration
 
 FORMAT_VERSION = 1
+_COMPRESSION = 19  # of zstd: files are written once and shipped often
 _KEY = b"llamea_gpu"
 _MEASUREMENTS = ("time_ms", "compile_s", "benchmark_s")
 _RESERVED = (*_MEASUREMENTS, "status")
@@ -211,6 +212,7 @@ def write_table(columns: Mapping[str, Any], header: Mapping[str, Any], path: Pat
         pa.table(dict(columns)).replace_schema_metadata(metadata),
         path,
         compression="zstd",
+        compression_level=_COMPRESSION,
         row_group_size=MAX_ROWS,
         write_page_checksum=True,
     )
