@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Annotated
 
 import typer
@@ -17,12 +15,9 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column, Table
 
 from llamea_gpu.bench import BenchResults, BenchSettings, make_plan, run_bench
-from llamea_gpu.bench.findings import Analysis, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.ioh import write_logs
-from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import load_baseline
 from llamea_gpu.bench.suites import spaces_of, suite_spaces
 from llamea_gpu.cli.measure import ChargeCpu, CpuLimit, Seed
@@ -40,13 +35,13 @@ from llamea_gpu.cli.options import (
     step,
     warn_if_unsafe,
 )
-from llamea_gpu.cli.tables import print_table
+from llamea_gpu.cli.tables import print_table, printed
 from llamea_gpu.cli.text import cell, plain
 from llamea_gpu.cluster import open_runner
 from llamea_gpu.errors import BenchError
 from llamea_gpu.modelled import load_tasks
+from llamea_gpu.report.bench_tables import effort_table, spaces_table, standings_table
 from llamea_gpu.runner.yardsticks import with_yardsticks
-from llamea_gpu.scoring import Measure
 from llamea_gpu.searchers.registry import require_ready, resolve
 from llamea_gpu.tasks import Task
 
@@ -205,11 +200,11 @@ def _print(results: BenchResults) -> None:
     if analysis is None:
         return
     console = output_console()
-    spaces = {space.name: space for space in results.plan.spaces}
-    measure = results.plan.measure
-    print_table(console, _standings_table(analysis, spaces, measure), keys=2)
-    print_table(console, _effort_table(analysis, measure))
-    print_table(console, _spaces_table(analysis, spaces, measure))
+    standings, spaces, measure = analysis.standings, results.plan.spaces, results.plan.measure
+    print_table(console, printed(standings_table(standings, spaces, measure)), keys=2)
+    print_table(console, printed(effort_table(standings, measure)))
+    print_table(console, printed(spaces_table(standings, spaces, measure)))
+    console.print(cell(f"{measure.name}: {measure.scale}"), soft_wrap=True)
     for sentence in analysis.sentences:
         console.print(cell(sentence), soft_wrap=True)
     for caution in analysis.cautions:
@@ -217,109 +212,3 @@ def _print(results: BenchResults) -> None:
     for standing in analysis.standings:
         if standing.first_error:
             typer.echo(f"{plain(standing.searcher)}: {plain(standing.first_error)}", err=True)
-
-
-def _standings_table(
-    analysis: Analysis, spaces: Mapping[str, SpaceInfo], measure: Measure
-) -> Table:
-    """The score, and what it means for the kernel: its time against the default's."""
-    table = Table(
-        Column("place", no_wrap=True),
-        Column("searcher", overflow="fold"),
-        Column(f"{measure.name} [95 %]", no_wrap=True),
-        Column(f"{measure.costs}speed-up over default", justify="right"),
-        Column("failed runs", justify="right"),
-        title=f"{len(spaces)} space{'s' if len(spaces) > 1 else ''}",
-        caption=f"{measure.name}: {measure.scale}",
-    )
-    for standing in analysis.standings:
-        table.add_row(
-            _place(standing),
-            cell(standing.searcher),
-            f"[bold]{standing.p:.3f}[/]{_bracketed(standing.interval)}",
-            _speed_up(standing, spaces),
-            str(standing.failed_runs) if standing.failed_runs else "-",
-        )
-    return table
-
-
-def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:
-    """The kernel's time after a run, mean over runs."""
-    return space.optimum_ms * (1 + found.regret)
-
-
-def _speed_up(standing: Standing, spaces: Mapping[str, SpaceInfo]) -> str:
-    """Over the configurations that kernels ship with, geometric mean of those that are known."""
-    known = [(found, spaces[found.space]) for found in standing.spaces]
-    ratios = [s.default_ms / _final_ms(found, s) for found, s in known if s.default_ms]
-    return f"{geometric_mean(ratios):.2f}x" if ratios else "-"
-
-
-def _spaces_table(analysis: Analysis, spaces: Mapping[str, SpaceInfo], measure: Measure) -> Table:
-    """Each searcher's score on each space, and the time that it ends with."""
-    lottery = any(space.is_lottery for space in spaces.values())
-    table = Table(
-        Column("space", overflow="fold"),
-        Column("best / default ms", no_wrap=True, justify="right"),
-        title=(
-            f"on each space: {measure.name}, and the kernel's {measure.costs}time at the end "
-            f"(ms, mean over runs)"
-        ),
-        caption="*: the budget is below ten evaluations" if lottery else None,
-    )
-    for standing in analysis.standings:
-        table.add_column(cell(standing.searcher), justify="right", no_wrap=True)
-    for place, (name, space) in enumerate(spaces.items()):
-        default = "-" if space.default_ms is None else f"{space.default_ms:.4g}"
-        cells = [
-            f"{found.p:.3f}  {_final_ms(found, space):.4g}"
-            for found in (standing.spaces[place] for standing in analysis.standings)
-        ]
-        mark = "*" if space.is_lottery else ""
-        table.add_row(cell(name) + mark, f"{space.optimum_ms:.4g} / {default}", *cells)
-    return table
-
-
-def _place(standing: Standing) -> str:
-    first, last = standing.place_best, standing.place_worst
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def _effort_table(analysis: Analysis, measure: Measure) -> Table:
-    """What it takes to come near the optimum, or the best known."""
-    targets = [reach.percent for reach in analysis.standings[0].reaches]
-    table = Table(
-        Column("searcher", overflow="fold"),
-        title=f"share of runs that came near {measure.best}: median evaluations until then",
-    )
-    for percent in targets:
-        table.add_column(f"within {percent} %", justify="right", no_wrap=True)
-    for name in ("final regret", "evaluations", "revisits", "failing", "own CPU s"):
-        table.add_column(name, justify="right")
-    for standing in analysis.standings:
-        spaces = standing.spaces
-        cpu = [s.cpu_s for s in spaces if s.cpu_s is not None]
-        revisits = [s.revisit_share or 0.0 for s in spaces]
-        table.add_row(
-            cell(standing.searcher),
-            *(_reached(reach) for reach in standing.reaches),
-            f"{_mean([s.regret for s in spaces]):.2%}",
-            f"{_mean([s.evaluations for s in spaces]):.0f}",
-            f"{_mean(revisits):.0%}",
-            f"{_mean([s.failure_share for s in spaces]):.0%}",
-            f"{_mean(cpu):.2f}" if cpu else "-",
-        )
-    return table
-
-
-def _reached(reach: Reach) -> str:
-    median = reach.median_evaluations
-    return f"{reach.share:.0%}: {'-' if median is None else f'{median:g}'}"
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _bracketed(interval: Interval | None) -> str:
-    return "" if interval is None else f" \\[{interval.low:.3f}, {interval.high:.3f}]"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -80,7 +81,8 @@ def model(
     if card is not None:
         write_card(made, card)
     if as_json:
-        typer.echo(json.dumps(_summary(made), indent=2))
+        verdict = {"passed": made.passed, "reasons": made.reasons, "open": made.open}
+        typer.echo(json.dumps({**verdict, **asdict(made)}, indent=2))
     else:
         _print(made)
 
@@ -140,13 +142,6 @@ def _results(path: Path) -> tuple[dict[str, float], dict[str, float]]:
             f"is not: {error}"
         ) from error
     return model_, live
-
-
-def _summary(card: ModelCard) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    verdict = {"passed": card.passed, "reasons": card.reasons, "open": card.open}
-    return {**verdict, **asdict(card)}
 
 
 def _print(card: ModelCard) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,8 +23,11 @@ from llamea_gpu.recording._base import (
     KernelTunerSettings,
     RecordOutcome,
     RecordProgress,
+    RecordSettings,
 )
 from llamea_gpu.spaces.catalogue import check_cloud_name
+from llamea_gpu.spaces.cloud import Cloud
+from llamea_gpu.spaces.recording import Recording
 
 if TYPE_CHECKING:
     from llamea_gpu.frameworks.helion.static import StaticReport
@@ -102,30 +105,12 @@ def kernel_tuner(
     )
     if mixture is not None:
         check_cloud_output(output)
-        with progress_line(progress_text) as show:
-            cloud = record_cloud(script, output, mixture, settings, show)
-        print_cloud_outcome(output, cloud, mixture.measurements)
+        record_mixture(record_cloud, script, output, mixture, settings)
         return
     check_new_output(output)
     with progress_line(progress_text) as show:
         outcome = record_kernel(script, output, settings, show)
-    print_outcome(output, outcome)
-
-
-def print_outcome(output: Path, outcome: RecordOutcome) -> None:
-    """How a recording ended."""
-    if outcome.recording is not None:
-        found = outcome.recording
-        others = "".join(f", {k} {v:.6g} ms" for k, v in found.info.references_ms.items())
-        typer.echo(
-            f"{output}: {found.info.name}, {found.space.size} configurations, "
-            f"{1 - found.ok.mean():.1%} failing, best {found.optimum_ms:.6g} ms{others}"
-        )
-    if outcome.done < outcome.total:
-        typer.echo(
-            f"{outcome.done} of {outcome.total} configurations measured, kept in "
-            f"{outcome.journal}: the same command continues"
-        )
+    print_outcome(output, outcome.recording, outcome, outcome.total)
 
 
 def mixture_of(
@@ -169,22 +154,41 @@ def check_cloud_output(output: Path) -> None:
         check_new_output(output)
 
 
-def print_cloud_outcome(output: Path, outcome: CloudOutcome, measurements: int) -> None:
-    """How measuring a cloud ended; exits with 130 after Ctrl-C."""
-    for searcher, trouble in outcome.troubles.items():
-        typer.secho(f"warning: {searcher}: {trouble}", fg=typer.colors.YELLOW, err=True)
-    if outcome.cloud is not None:
-        found = outcome.cloud
+def print_outcome(
+    output: Path, found: Recording | Cloud | None, outcome: RecordOutcome | CloudOutcome, total: int
+) -> None:
+    """How measuring ended, of so many in all; ``found`` is what was written."""
+    if found is not None:
+        holds, best_ms = (
+            (f"a cloud of {len(found)} measurements", found.best_ms)
+            if isinstance(found, Cloud)
+            else (f"{found.space.size} configurations", found.optimum_ms)
+        )
         others = "".join(f", {k} {v:.6g} ms" for k, v in found.info.references_ms.items())
         typer.echo(
-            f"{output}: {found.info.name}, a cloud of {len(found)} measurements, "
-            f"{1 - found.ok.mean():.1%} failing, best {found.best_ms:.6g} ms{others}"
+            f"{output}: {found.info.name}, {holds}, {1 - found.ok.mean():.1%} failing, best "
+            f"{best_ms:.6g} ms{others}"
         )
-    if outcome.done < measurements:
+    if outcome.done < total:
         typer.echo(
-            f"{outcome.done} of {measurements} measured, kept in {outcome.journal}: the same "
-            f"command continues"
+            f"{outcome.done} of {total} configurations measured, kept in {outcome.journal}: the "
+            f"same command continues"
         )
+
+
+def record_mixture(
+    measure: Callable[..., CloudOutcome],
+    script: Path,
+    output: Path,
+    mixture: MixtureSettings,
+    settings: RecordSettings,
+) -> None:
+    """Record a cloud by ``measure``, a framework's own; exits with 130 after Ctrl-C."""
+    with progress_line(progress_text) as show:
+        outcome = measure(script, output, mixture, settings, show)
+    for searcher, trouble in outcome.troubles.items():
+        typer.secho(f"warning: {searcher}: {trouble}", fg=typer.colors.YELLOW, err=True)
+    print_outcome(output, outcome.cloud, outcome, mixture.measurements)
     if outcome.interrupted:
         raise typer.Exit(130)
 
@@ -256,10 +260,8 @@ def record_helion(
         from llamea_gpu.recording.helion.cloud import TIMEOUTS_S, record_cloud
 
         check_cloud_output(written)
-        with progress_line(progress_text) as show:
-            settings = HelionSettings(**{**TIMEOUTS_S, **given})
-            cloud = record_cloud(path, written, mixture, settings, show)
-        print_cloud_outcome(written, cloud, mixture.measurements)
+        settings = HelionSettings(**{**TIMEOUTS_S, **given})
+        record_mixture(record_cloud, path, written, mixture, settings)
         return
 
     from llamea_gpu.recording.helion.record import plan_recording, record_kernel
@@ -275,7 +277,7 @@ def record_helion(
         check_new_output(written)
     with progress_line(progress_text) as show:
         outcome = record_kernel(path, written, settings, show)
-    print_outcome(written, outcome)
+    print_outcome(written, outcome.recording, outcome, outcome.total)
 
 
 def describe_helion(

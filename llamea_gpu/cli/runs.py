@@ -39,6 +39,10 @@ from llamea_gpu.scoring import MODELLED, Measure
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
+_TOLD = (  # of a candidate, by ``show --json``
+    *("slot", "generation", "operator", "tokens", "usd", "parents", "status", "kind", "attempts"),
+    *("p", "standard_error"),
+)
 
 
 @app.command("list")
@@ -129,18 +133,8 @@ def show(
 def _row(candidate: Candidate) -> dict[str, Any]:
     """One line about a candidate; ``show --candidate`` has the rest."""
     return {
-        "slot": candidate.slot,
-        "generation": candidate.generation,
-        "operator": candidate.operator,
+        **{name: getattr(candidate, name) for name in _TOLD},
         "model": candidate.asked_model or candidate.model,
-        "tokens": candidate.tokens,
-        "usd": candidate.usd,
-        "parents": list(candidate.parents),
-        "status": candidate.status,
-        "kind": candidate.kind,
-        "attempts": candidate.attempts,
-        "p": candidate.p,
-        "standard_error": candidate.standard_error,
         "space_p": candidate.space_p(),
         "idea": candidate.program.idea if candidate.program else "",
     }

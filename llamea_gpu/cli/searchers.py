@@ -63,7 +63,10 @@ def show(
     if isinstance(found, LibrarySearcher):
         spec = Spec.parse(searcher)
         document["about"] = _about(spec.scheme)
-        document["settings"] = {**_options(spec), **_set(spec, found.settings)}
+        options = importlib.import_module(SCHEMES[spec.scheme]).options(spec.target)
+        named = {item.partition("=")[0] for item in spec.settings}
+        own = {key: value for key, value in found.settings.items() if key in named}
+        document["settings"] = {**options, **own}  # its own as they were understood
         document["versions"] = dict(found.versions)
     else:
         told = asdict(found.provenance)
@@ -88,15 +91,3 @@ def _about(scheme: str) -> str:
     """What the module of a scheme says of itself first."""
     text = importlib.import_module(SCHEMES[scheme]).__doc__ or ""
     return " ".join(text.partition("\n\n")[0].replace("``", "").split())
-
-
-def _options(spec: Spec) -> Mapping[str, Any]:
-    module = importlib.import_module(SCHEMES[spec.scheme])
-    found: Mapping[str, Any] = module.options(spec.target) if hasattr(module, "options") else {}
-    return found
-
-
-def _set(spec: Spec, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the spec sets itself, as it was understood."""
-    named = {item.partition("=")[0] for item in spec.settings}
-    return {key: value for key, value in settings.items() if key in named}

@@ -54,6 +54,11 @@ class Attempt:
     program: Program | None = None
     assessment: Assessment | None = None
 
+    @property
+    def shown(self) -> str:
+        """What a repair prompt shows of it: the program where there is one."""
+        return self.program.source if self.program else self.answer
+
 
 class Caller:
     """Asks the model of one run."""
@@ -117,7 +122,7 @@ class Caller:
             previous_ideas=population.ideas() if self._settings.strategy == "evolution" else (),
             tried=population.tried() if operator == "sequential" else (),
             problem=refused.message if refused else None,
-            failed_answer=_shown(refused) if refused else None,
+            failed_answer=refused.shown if refused else None,
             cpu_limit_s=self._settings.cpu_limit_s,
             guidance=self._settings.guidance,
             sibling=plan.slot % self._settings.offspring + 1,
@@ -197,8 +202,3 @@ def parent_views(plan: Plan) -> tuple[ParentView, ...]:
         for c in plan.parents
         if c.program is not None and c.feedback is not None
     )
-
-
-def _shown(refused: Attempt) -> str:
-    """What a repair prompt shows as the failed answer: the program where there is one."""
-    return refused.program.source if refused.program else refused.answer

@@ -178,11 +178,6 @@ def beats(pair: Comparison, level: float, measure: Measure) -> Check:
     )
 
 
-def not_made(name: str, threshold: str, reason: str) -> Check:
-    """A check that could not be made."""
-    return Check(name, "not measured", threshold, False, reason)
-
-
 def _same(first: Trace, second: Trace) -> bool:
     """Equal in all but CPU time; on a whole space, whose rows count visits, in configurations."""
     columns = ("rows", "configurations", "elapsed_s", "cost_ms", "outcome", "asks", "revisits")

@@ -336,7 +336,7 @@ class Promotion:
 
     def _unseen(self, reason: str) -> list[Check]:
         names = self._incumbents.names(self._validation)
-        return [gate.not_made(f"beats {name}", "> 0", reason) for name in names]
+        return [Check(f"beats {name}", "not measured", "> 0", False, reason) for name in names]
 
     def _validated(
         self,

@@ -17,9 +17,10 @@ from llamea_gpu.bench.findings import (
     SpaceStanding,
     Standing,
 )
+from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.results import BenchResults
 from llamea_gpu.bench.samples import first_hit
-from llamea_gpu.report.bench_tables import standings_table
+from llamea_gpu.report.bench_tables import spaces_table, standings_table
 from llamea_gpu.report.charts import (
     LEGEND,
     Chart,
@@ -42,7 +43,7 @@ SHOWN_SERIES = 8  # more curves than that start hidden, and a click in the legen
 _DIAMOND = {"color": "@s1", "size": 10, "symbol": "diamond"}
 
 
-def ranking(standings: Sequence[Standing], measure: Measure) -> Chart:
+def ranking(standings: Sequence[Standing], spaces: Sequence[SpaceInfo], measure: Measure) -> Chart:
     """The score with its intervals, best on top."""
     order = list(reversed(standings))
     short = _labels([s.searcher for s in order])
@@ -72,7 +73,7 @@ def ranking(standings: Sequence[Standing], measure: Measure) -> Chart:
             height=130 + 32 * len(names),
             legend=LEGEND,
         ),
-        table=standings_table(standings, measure),
+        table=standings_table(standings, spaces, measure),
         wide=True,
     )
 
@@ -186,9 +187,9 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in values]
 
 
-def heat_map(standings: Sequence[Standing], measure: Measure) -> Chart:
+def heat_map(standings: Sequence[Standing], infos: Sequence[SpaceInfo], measure: Measure) -> Chart:
     """The score of each searcher on each space."""
-    spaces = [s.space for s in standings[0].spaces]
+    spaces = [info.name for info in infos]
     by_space = [[s.spaces[i].p for s in standings] for i in range(len(spaces))]
     names = list(_labels([s.searcher for s in standings]).values())
     wins = [int(np.argmax(row)) for row in by_space]
@@ -224,11 +225,7 @@ def heat_map(standings: Sequence[Standing], measure: Measure) -> Chart:
             y=axis("", type="category", showgrid=False),
             height=170 + 30 * len(spaces),
         ),
-        table=Table(
-            f"{measure.title} by space and searcher",
-            ("space", *(s.searcher for s in standings)),
-            tuple((space, *map(number, row)) for space, row in zip(spaces, by_space, strict=True)),
-        ),
+        table=spaces_table(standings, infos, measure),
         wide=True,
     )
 

@@ -20,7 +20,7 @@ from llamea_gpu.report.bench_charts import (
     ranking,
     reached_by_time,
 )
-from llamea_gpu.report.bench_tables import comparisons_table, space_table
+from llamea_gpu.report.bench_tables import comparisons_table, effort_table, space_table
 from llamea_gpu.report.charts import (
     Block,
     Box,
@@ -48,6 +48,7 @@ def bench_page(results: BenchResults, title: str) -> Page:
         raise BenchError("a report needs a finished bench: give its command again to finish it")
     standings, measure = analysis.standings, results.plan.measure
     names = [standing.searcher for standing in standings]
+    spaces = tuple(_space(at, space, standings) for at, space in enumerate(results.plan.spaces))
     return Page(
         title=title,
         kind="Bench",
@@ -55,15 +56,18 @@ def bench_page(results: BenchResults, title: str) -> Page:
         boxes=_boxes(results, analysis),
         scale=f"{measure.title}: {measure.scale}",
         sections=(
-            _overview(analysis, measure),
+            _overview(analysis, results.plan.spaces, measure),
             Section("convergence", "Convergence", (overall_convergence(standings, measure),)),
-            Section("by-space", "By space", (heat_map(standings, measure),)),
+            Section("by-space", "By space", (heat_map(standings, results.plan.spaces, measure),)),
             Section(
                 "targets",
                 "Targets",
-                tuple(reached_by_time(results, names, percent) for percent in TARGETS_PERCENT),
+                (
+                    *(reached_by_time(results, names, percent) for percent in TARGETS_PERCENT),
+                    effort_table(standings, measure),
+                ),
             ),
-            Section("spaces", "Spaces", (), _spaces(results, analysis)),
+            Section("spaces", "Spaces", (), spaces),
             _method(results),
         ),
     )
@@ -91,8 +95,8 @@ def _boxes(results: BenchResults, analysis: Analysis) -> tuple[Box, ...]:
     )
 
 
-def _overview(analysis: Analysis, measure: Measure) -> Section:
-    blocks: list[Block] = [ranking(analysis.standings, measure)]
+def _overview(analysis: Analysis, spaces: Sequence[SpaceInfo], measure: Measure) -> Section:
+    blocks: list[Block] = [ranking(analysis.standings, spaces, measure)]
     if len(analysis.sentences) > 3:
         blocks.append(Prose("In words", analysis.sentences[3:], wide=analysis.ranks is None))
     if analysis.ranks is not None:
@@ -107,12 +111,6 @@ def _overview(analysis: Analysis, measure: Measure) -> Section:
         columns = ("searcher", "failed runs", "the first of them said")
         blocks.append(Table("Failed runs", columns, rows, text=frozenset({0, 2})))
     return Section("overview", "Overview", tuple(blocks))
-
-
-def _spaces(results: BenchResults, analysis: Analysis) -> tuple[Section, ...]:
-    return tuple(
-        _space(index, space, analysis.standings) for index, space in enumerate(results.plan.spaces)
-    )
 
 
 def _space(index: int, space: SpaceInfo, standings: Sequence[Standing]) -> Section:

@@ -3,29 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean, geometric_mean
 
-from llamea_gpu.bench.findings import Comparison, Interval, Reach, Standing
+from llamea_gpu.bench.findings import Comparison, Interval, Reach, SpaceStanding, Standing
 from llamea_gpu.bench.plan import SpaceInfo
 from llamea_gpu.bench.samples import TARGETS_PERCENT
-from llamea_gpu.report.charts import Table, number, share, signed
+from llamea_gpu.report.charts import Table, count, number, share, signed
 from llamea_gpu.scoring import Measure
 
 
-def standings_table(standings: Sequence[Standing], measure: Measure) -> Table:
-    """Everything about each searcher over all spaces."""
+def standings_table(
+    standings: Sequence[Standing], spaces: Sequence[SpaceInfo], measure: Measure
+) -> Table:
+    """The score of each searcher, and what it means for the kernel: its time and the default's."""
     lotteries = any(s.p_without_lotteries is not None for s in standings)
-    columns = ["searcher", "places", measure.name, "95 %, these spaces", "95 %, spaces like these"]
-    columns += [f"{measure.name} without lotteries"] if lotteries else []
-    columns += [f"within {percent} %" for percent in TARGETS_PERCENT]
-    columns += ["runs", "failed runs"]
+    return Table(
+        f"Standings on {count(len(spaces), 'space')}",
+        (
+            *("place", "searcher", f"{measure.name} [95 %]", "spaces like these [95 %]"),
+            *((f"{measure.name} without lotteries",) if lotteries else ()),
+            *(f"{measure.costs}speed-up over default", "runs", "failed runs"),
+        ),
+        tuple(
+            (
+                f"{s.place_best}" + (f"–{s.place_worst}" if s.place_worst > s.place_best else ""),
+                s.searcher,
+                f"{number(s.p)} {between(s.interval)}",
+                between(s.interval_spaces),
+                *((number(s.p_without_lotteries),) if lotteries else ()),
+                _speed_up(s, spaces),
+                str(s.runs),
+                str(s.failed_runs),
+            )
+            for s in standings
+        ),
+        text=frozenset({0, 1}),
+    )
+
+
+def _speed_up(standing: Standing, spaces: Sequence[SpaceInfo]) -> str:
+    """Over the configurations that kernels ship with, geometric mean of those that are known."""
+    pairs = zip(standing.spaces, spaces, strict=True)
+    ratios = [s.default_ms / _final_ms(found, s) for found, s in pairs if s.default_ms]
+    return f"{geometric_mean(ratios):.2f}×" if ratios else "–"
+
+
+def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:
+    """The kernel's time after a run, mean over runs."""
+    return space.optimum_ms * (1 + found.regret)
+
+
+def effort_table(standings: Sequence[Standing], measure: Measure) -> Table:
+    """What it takes to come near the optimum, or the best known."""
     rows = []
-    for s in standings:
-        places = f"{s.place_best}" + (f"–{s.place_worst}" if s.place_worst > s.place_best else "")
-        row = [s.searcher, places, number(s.p), between(s.interval), between(s.interval_spaces)]
-        row += [number(s.p_without_lotteries)] if lotteries else []
-        row += [_reached(s.reaches, percent) for percent in TARGETS_PERCENT]
-        rows.append((*row, str(s.runs), str(s.failed_runs)))
-    return Table("Standings", tuple(columns), tuple(rows))
+    for standing in standings:
+        spaces = standing.spaces
+        cpu = [s.cpu_s for s in spaces if s.cpu_s is not None]
+        rows.append(
+            (
+                standing.searcher,
+                *map(_reached, standing.reaches),
+                f"{fmean(s.regret for s in spaces):.2%}",
+                f"{fmean(s.evaluations for s in spaces):.0f}",
+                f"{fmean(s.revisit_share or 0.0 for s in spaces):.0%}",
+                f"{fmean(s.failure_share for s in spaces):.0%}",
+                number(fmean(cpu), 2) if cpu else "–",
+            )
+        )
+    return Table(
+        f"Share of runs that came near {measure.best}: median evaluations until then",
+        (
+            *("searcher", *(f"within {percent} %" for percent in TARGETS_PERCENT)),
+            *("final regret", "evaluations", "revisits", "failing", "own CPU s"),
+        ),
+        tuple(rows),
+    )
+
+
+def spaces_table(
+    standings: Sequence[Standing], spaces: Sequence[SpaceInfo], measure: Measure
+) -> Table:
+    """Each searcher's score on each space, and the time that it ends with."""
+    lottery = any(space.is_lottery for space in spaces)
+    return Table(
+        f"On each space: {measure.name}, and the kernel's {measure.costs}time at the end (ms, mean "
+        f"over runs){'; *: the budget is below ten evaluations' if lottery else ''}",
+        ("space", "best / default ms", *(standing.searcher for standing in standings)),
+        tuple(
+            (
+                space.name + ("*" if space.is_lottery else ""),
+                f"{space.optimum_ms:.4g} / "
+                + (f"{space.default_ms:.4g}" if space.default_ms else "–"),
+                *(
+                    f"{number(own.p)}  {_final_ms(own, space):.4g}"
+                    for own in (standing.spaces[place] for standing in standings)
+                ),
+            )
+            for place, space in enumerate(spaces)
+        ),
+    )
 
 
 def comparisons_table(comparisons: Sequence[Comparison], measure: Measure) -> Table:
@@ -61,16 +137,13 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
     rows = []
     for standing in standings:
         s = next(own for own in standing.spaces if own.space == space.name)
-        final_ms, default_ms = space.optimum_ms * (1 + s.regret), space.default_ms
-        reach = {r.percent: r for r in s.reaches}
-        medians = [reach[p].median_evaluations if p in reach else None for p in TARGETS_PERCENT]
+        final_ms, default_ms = _final_ms(s, space), space.default_ms
         rows.append(
             (
                 standing.searcher,
                 number(s.p),
                 between(s.interval),
-                *(_reached(s.reaches, percent) for percent in TARGETS_PERCENT),
-                *(number(value, 1) for value in medians),
+                *map(_reached, s.reaches),
                 share(s.regret),
                 f"{final_ms:.4g}",
                 "–" if default_ms is None else f"{default_ms / final_ms:.2f}×",
@@ -85,7 +158,6 @@ def space_table(standings: Sequence[Standing], space: SpaceInfo) -> Table:
         (
             *("searcher", space.measure.name, "95 %"),
             *(f"within {percent} %" for percent in TARGETS_PERCENT),
-            *(f"evaluations to {percent} %" for percent in TARGETS_PERCENT),
             *(
                 "final regret",
                 f"{space.measure.costs}final ms",
@@ -105,8 +177,10 @@ def between(interval: Interval | None) -> str:
     return "–" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
 
 
-def _reached(reaches: Sequence[Reach], percent: int) -> str:
-    return next((share(reach.share) for reach in reaches if reach.percent == percent), "–")
+def _reached(reach: Reach) -> str:
+    """The share of runs, and the evaluations that the median run took."""
+    median = reach.median_evaluations
+    return f"{reach.share:.0%}: {'–' if median is None else f'{median:g}'}"
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -72,7 +72,7 @@ def run_details(run: Run) -> dict[str, Any]:
             "feedback": weak_points(candidate.feedback) if candidate.feedback else (),
             "calls": [_call(lines, *pair) for pair in calls.get(candidate.slot, ())],
             "curves": {
-                space: _curve(traces, axes[space], best_ms[space])
+                space: median_regret(traces, axes[space], best_ms[space]).round(4).tolist()
                 for space, traces in run.traces[candidate.slot].items()
             },
         }
@@ -157,13 +157,11 @@ def _best_ms(run: Run, space: str) -> float:
     return min((trace.best_ms for trace in _every_trace(run, space)), default=np.inf)
 
 
-def _curve(traces: Sequence[Trace], axis: FloatArray, best_ms: float) -> list[float]:
-    """Median over repeats of best-so-far / best known in the run - 1, along ``axis``."""
-    return [round(float(v), 4) for v in median_regret(traces, axis, best_ms)]
-
-
 def median_regret(traces: Sequence[Trace], axis: FloatArray, best_ms: float) -> FloatArray:
-    """(points,) regret against ``best_ms``; inf while fewer than half the runs have a result."""
+    """(points,) median over ``traces`` of best so far / ``best_ms`` - 1.
+
+    It is inf while fewer than half the runs have a result.
+    """
     best_ms_by_run = []
     for trace in traces:
         best = np.concatenate([[np.inf], np.minimum.accumulate(trace.cost_ms)])

@@ -49,29 +49,20 @@ class Step:
 def steps(run: Run) -> tuple[Step, ...]:
     """The run slot by slot. Calls of a slot count when it is settled, also its repairs."""
     best = run.population.seeds().best()
-    tokens: Counter[int] = Counter()
-    usd: dict[int, float | None] = {}
-    for item in run.spending:
-        tokens[item.slot] += item.tokens
-        known = usd.get(item.slot, 0.0)
-        usd[item.slot] = None if known is None or item.usd is None else known + item.usd
     path = []
-    spent, money = 0, run.priced
-    paid = 0.0
     for candidate in run.written:
         before = best
         if candidate.p is not None and (best is None or rank(candidate) < rank(best)):
             best = candidate
-        spent += tokens[candidate.slot]
-        paid += usd.get(candidate.slot, 0.0) or 0.0
+        spent = [item for item in run.spending if item.slot <= candidate.slot]
         path.append(
             Step(
                 candidate=candidate,
                 best_p=best.p if best else None,
                 best=best,
                 is_new_best=best is not before,
-                tokens=spent,
-                usd=paid if money else None,
+                tokens=sum(item.tokens for item in spent),
+                usd=sum(item.usd or 0.0 for item in spent) if run.priced else None,
             )
         )
     return tuple(path)

@@ -170,7 +170,6 @@ def run_optimizer(
     seed: int,
     *,
     cpu_s: float | None,
-    max_idle_asks: int = 10_000,
     charge_cpu: bool = False,
 ) -> Trace:
     """Run ``build()``, an `Optimizer`, on ``task``; its faults are in the trace.
@@ -178,11 +177,11 @@ def run_optimizer(
     ``cpu_s`` needs the process's main thread, whose timer signal ends the run; None sets no limit.
     """
     if isinstance(task, Task):
-        evaluator = Evaluator(task, max_idle_asks, charge_cpu)
+        evaluator = Evaluator(task, charge_cpu=charge_cpu)
         space = partial(RecordedSpace, task.recording)
         return _run(build, evaluator, task.recording.space, space, seed, cpu_s)
     with task.opened(seed) as run:
-        evaluator = Evaluator(task, max_idle_asks, charge_cpu, costs=run.places)
+        evaluator = Evaluator(task, charge_cpu=charge_cpu, costs=run.places)
         return _run(build, evaluator, run.places, partial(WholeSpace, task, run), seed, cpu_s)
 
 

@@ -66,7 +66,7 @@ def test_the_terminal_says_it_at_every_table(
     assert "modelled score [95 %]" in shown
     assert "modelled speed-up over default" in shown
     assert "modelled score, and the kernel's modelled time at the end" in shown
-    assert "share of runs that came near the best known" in shown
+    assert "Share of runs that came near the best known" in shown
 
 
 def test_the_report_says_it_at_every_chart(results: BenchResults, tmp_path: Path) -> None:
