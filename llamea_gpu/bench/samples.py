@@ -130,8 +130,3 @@ def first_hit(space: SpaceInfo, trace: Trace, percent: float) -> Hit | None:
         return None
     first = int(np.argmax(near))
     return Hit(first + 1, float(trace.elapsed_s[first]))
-
-
-def failed_evaluations(trace: Trace) -> int:
-    """How many configurations were tried that do not work."""
-    return int(np.count_nonzero(np.isinf(trace.cost_ms)))

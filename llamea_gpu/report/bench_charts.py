@@ -6,13 +6,14 @@ that reached a target by a time are counted here, from the traces. Names go thro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from llamea_gpu.bench.findings import (
     CURVE_POINTS,
+    Interval,
     Ranks,
     SpaceStanding,
     Standing,
@@ -46,11 +47,14 @@ _DIAMOND = {"color": "@s1", "size": 10, "symbol": "diamond"}
 def ranking(standings: Sequence[Standing], spaces: Sequence[SpaceInfo], measure: Measure) -> Chart:
     """The score with its intervals, best on top."""
     order = list(reversed(standings))
-    short = _labels([s.searcher for s in order])
-    names = list(short.values())
+    names = list(_labels([s.searcher for s in order]).values())
     bars = [
-        _interval_bar("other spaces like these", short, standings, "interval_spaces", 3, "@edge"),
-        _interval_bar("other runs on these spaces", short, standings, "interval", 8, "@s1/45"),
+        _interval_bar(
+            "other spaces like these", names, [s.interval_spaces for s in order], 3, "@edge"
+        ),
+        _interval_bar(
+            "other runs on these spaces", names, [s.interval for s in order], 8, "@s1/45"
+        ),
     ]
     points = marks(
         measure.name,
@@ -83,20 +87,14 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
 
 
 def _interval_bar(
-    name: str,
-    labels: Mapping[str, str],
-    standings: Sequence[Standing],
-    field: Literal["interval", "interval_spaces"],
-    width: int,
-    tone: str,
-) -> dict[str, object]:
+    name: str, labels: Sequence[str], intervals: Sequence[Interval | None], width: int, tone: str
+) -> dict[str, Any]:
     x: list[float | None] = []
     y: list[str | None] = []
-    for standing in standings:
-        interval = standing.interval if field == "interval" else standing.interval_spaces
+    for at, interval in zip(labels, intervals, strict=True):
         if interval is not None:
             x += [interval.low, interval.high, None]
-            y += [labels[standing.searcher]] * 2 + [None]
+            y += [at, at, None]
     return lines(name, x, y, line={"color": tone, "width": width}, hoverinfo="skip")
 
 

@@ -17,23 +17,24 @@ def standings_table(
 ) -> Table:
     """The score of each searcher, and what it means for the kernel: its time and the default's."""
     lotteries = any(s.p_without_lotteries is not None for s in standings)
+    others = any(s.interval_spaces is not None for s in standings)
     return Table(
         f"Standings on {count(len(spaces), 'space')}",
         (
-            *("place", "searcher", f"{measure.name} [95 %]", "spaces like these [95 %]"),
+            *("place", "searcher", f"{measure.name} [95 %]"),
+            *(("spaces like these [95 %]",) if others else ()),
             *((f"{measure.name} without lotteries",) if lotteries else ()),
-            *(f"{measure.costs}speed-up over default", "runs", "failed runs"),
+            *(f"{measure.costs}speed-up over default", "failed runs"),
         ),
         tuple(
             (
                 f"{s.place_best}" + (f"–{s.place_worst}" if s.place_worst > s.place_best else ""),
                 s.searcher,
                 f"{number(s.p)} {between(s.interval)}",
-                between(s.interval_spaces),
+                *((between(s.interval_spaces),) if others else ()),
                 *((number(s.p_without_lotteries),) if lotteries else ()),
                 _speed_up(s, spaces),
-                str(s.runs),
-                str(s.failed_runs),
+                f"{s.failed_runs} of {s.runs}",
             )
             for s in standings
         ),

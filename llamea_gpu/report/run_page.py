@@ -55,6 +55,7 @@ BEHAVIOUR = (
 
 def run_page(run: Run, title: str, running: str = "") -> Page:
     """The report of ``run``; ``running`` marks one that is under way, and says when this was."""
+    candidates = _candidate_table([*run.written, *run.population.seeds().candidates], run)
     return Page(
         title=title,
         kind="Evolution run",
@@ -63,7 +64,7 @@ def run_page(run: Run, title: str, running: str = "") -> Page:
         sections=(
             _overview(run),
             Section("tree", "Family tree", (Tree(tree_by_score(run), tree_by_generation(run)),)),
-            _candidates(run),
+            Section("candidates", "Candidates", (candidates,)),
             _yield(run),
             _behaviour(run),
             Section("cost", "Cost", (cost_chart(run), cost_table(run))),
@@ -165,11 +166,6 @@ def times_table(
         ),
         text=frozenset({0, 1}),
     )
-
-
-def _candidates(run: Run) -> Section:
-    table = _candidate_table([*run.written, *run.population.seeds().candidates], run)
-    return Section("candidates", "Candidates", (table,))
 
 
 def _candidate_table(candidates: list[Candidate], run: Run) -> Table:
