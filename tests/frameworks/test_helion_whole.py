@@ -14,6 +14,7 @@ from llamea_gpu.clocks import ParallelClock
 from llamea_gpu.errors import SpaceError
 from llamea_gpu.frameworks.helion.normal_form import NormalForm, NoTablesError
 from llamea_gpu.modelled import WholeTask
+from llamea_gpu.models.model import Outcome
 from llamea_gpu.runner.local import run_optimizer
 from llamea_gpu.searchers.registry import resolve
 from llamea_gpu.spaces.catalogue import load_cloud
@@ -100,18 +101,11 @@ class Flat:
 
     digest, best_ms = "flat", 1.0
 
-    def outcome(self, config: tuple[int, ...]) -> object:
-        return FlatOutcome(1.0 + sum(config) / 100)
+    def outcome(self, config: tuple[int, ...]) -> Outcome:
+        return Outcome(0, 1.0 + sum(config) / 100, 1.0, 0.05, measured=False)
 
-    def outcomes(self, configs: list[tuple[int, ...]]) -> list[object]:
+    def outcomes(self, configs: list[tuple[int, ...]]) -> list[Outcome]:
         return [self.outcome(config) for config in configs]
-
-
-class FlatOutcome:
-    status, compile_s, benchmark_s = 0, 1.0, 0.05
-
-    def __init__(self, time_ms: float) -> None:
-        self.time_ms = time_ms
 
 
 def test_helions_own_search_runs_on_the_real_space(cloud: Cloud, kernel: BoundKernel) -> None:
