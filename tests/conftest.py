@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
@@ -20,6 +21,20 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
 # To look for garbage among all that is being imported takes a sixth of the collection.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest-xdist's workers begin with what they would each import."""
+    workers = getattr(config.option, "tx", None) or []
+    if set(workers) == {"popen"} and not (
+        hasattr(config, "workerinput") or config.option.collectonly
+    ):
+        from support.forked_workers import stand_in
+
+        stack = contextlib.ExitStack()
+        config.add_cleanup(stack.close)
+        python = stack.enter_context(stand_in())
+        config.option.tx = [f"popen//python={python}"] * len(workers)
 
 
 def pytest_collection_finish() -> None:
