@@ -9,26 +9,55 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from llamea_gpu import __version__
 from llamea_gpu.cli.text import cell
 from llamea_gpu.errors import LlameaGpuError
 
+# The module of each and its name there, and what the list of them says of it: the first sentence of
+# its help.
 _COMMANDS = {
-    "run": "measure:run",
-    "score": "measure:score",
-    "tune": "tune:tune",
-    "bench": "bench:bench",
-    "evolve": "evolve:evolve",
-    "promote": "promote:promote",
-    "export": "export:export",
-    "report": "report:report",
-    "doctor": "doctor:doctor",
-    "spaces": "spaces:app",
-    "searchers": "searchers:app",
-    "runs": "runs:app",
-    "exchange": "exchange:app",
+    "run": (
+        "measure:run",
+        "Run a searcher once on a recording, or a modelled whole space, and print the trace.",
+    ),
+    "score": (
+        "measure:score",
+        "Score traces that anything produced; an empty or 'inf' cost is a failed configuration.",
+    ),
+    "tune": (
+        "tune:tune",
+        "Tune a live kernel, or a recording, and print the best configuration as code.",
+    ),
+    "bench": (
+        "bench:bench",
+        "Compare searchers (default: on the validation split), seeds paired.",
+    ),
+    "evolve": (
+        "evolve:evolve",
+        "Evolve optimizers: ask a model, sandbox, score, breed. Everything paid for is kept.",
+    ),
+    "promote": (
+        "promote:promote",
+        "Tune the best candidates of a run, validate each once, and ship the first that passes.",
+    ),
+    "export": (
+        "export:export",
+        "Write an optimizer as one readable file that does not need llamea_gpu.",
+    ),
+    "report": (
+        "report:report",
+        "Write a report that needs no network: one file, for any browser.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Attack the sandbox from inside and say which level holds. Exit status 1 when none does.",
+    ),
+    "spaces": ("spaces:app", "Recorded search spaces, and clouds of larger ones."),
+    "searchers": ("searchers:app", "Searchers that a command may be given."),
+    "runs": ("runs:app", "Recorded evolution runs."),
+    "exchange": ("exchange:app", "The folder in which requests wait for answers."),
 }
 
 
@@ -69,9 +98,18 @@ class _Commands(TyperGroup):
                 self.add_command(_load(name), name)
         return self.commands.get(cmd_name)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Of each command what it is, without its module."""
+        known = self.commands
+        self.commands = {
+            name: TyperCommand(name, help=what) for name, (_, what) in _COMMANDS.items()
+        }
+        super().format_help(ctx, formatter)
+        self.commands = known
+
 
 def _load(name: str) -> Any:
-    module, attribute = _COMMANDS[name].split(":")
+    module, attribute = _COMMANDS[name][0].split(":")
     found = getattr(importlib.import_module(f"llamea_gpu.cli.{module}"), attribute)
     parent = typer.Typer()
     if isinstance(found, typer.Typer):
