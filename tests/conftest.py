@@ -19,6 +19,9 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 # Ray's handler of deadly signals would stay in this process, and in what is forked from it.
 os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
+# Servers of tests speak HTTP. A model's client would read the certificates of the world: 20 ms.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 # To look for garbage among all that is being imported takes a sixth of the collection.
 gc.disable()
 
