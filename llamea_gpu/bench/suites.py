@@ -7,10 +7,10 @@ What it does not do: load anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from llamea_gpu import toml
 from llamea_gpu.errors import BenchError, UnknownSpaceError, suggestion
@@ -18,10 +18,20 @@ from llamea_gpu.resources import resource_dir
 from llamea_gpu.spaces.catalogue import SPLITS, list_clouds, list_spaces, split_part
 
 
-def suites() -> dict[str, Mapping[str, Any]]:
+class Suite(TypedDict, total=False):
+    """A named choice of spaces: patterns for the catalogue's names, its purpose, how to get it."""
+
+    spaces: list[str]
+    purpose: str
+    remedy: str
+
+
+def suites() -> dict[str, Suite]:
     """The suites that ship, by name, as their file has them; every split is one as well."""
     document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text("utf-8"))
-    return {**{split: {"spaces": [split]} for split in SPLITS}, **document["suites"]}
+    found: dict[str, Suite] = {split: {"spaces": [split]} for split in SPLITS}
+    found.update(document["suites"])
+    return found
 
 
 def suite_spaces(name: str, search_path: Sequence[Path] = ()) -> tuple[str, ...]:
