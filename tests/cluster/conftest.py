@@ -35,6 +35,7 @@ class Nodes:
             head_node_args={
                 "include_dashboard": False,
                 "include_log_monitor": False,
+                "no_monitor": True,  # no nodes are asked for
                 "ray_client_server_port": client_port,
                 **self._has("H200", {}),
             },

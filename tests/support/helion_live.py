@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 
-from llamea_gpu.frameworks.helion.kernel_script import load_case, shipped_kernels
+from llamea_gpu.frameworks.helion.kernel_script import KernelCase, load_case, shipped_kernels
 from llamea_gpu.frameworks.helion.static import pretend_gpu
 from llamea_gpu.live.helion.runtime import HelionSearch, helion_search
 
@@ -80,13 +80,21 @@ class FormulaProvider(BenchmarkProvider):
     def cleanup(self) -> None: ...
 
 
+_bound: dict[tuple[str, str], tuple[Any, KernelCase]] = {}
+
+
 @contextlib.contextmanager
 def bound_kernel(name: str, gpu: str, **settings: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """A shipped kernel bound on a pretended GPU, with its arguments and these settings."""
+    """A shipped kernel bound on a pretended GPU, with its arguments and these settings.
+
+    It is bound once in a process.
+    """
     with pretend_gpu(gpu) as pretended, mock.patch.dict(os.environ, QUIET):
-        with pretended.fake_tensors():
-            case = load_case(shipped_kernels()[name])
-        bound = pretended.bind(case.kernel, case.arguments)
+        if (name, gpu) not in _bound:
+            with pretended.fake_tensors():
+                case = load_case(shipped_kernels()[name])
+            _bound[name, gpu] = pretended.bind(case.kernel, case.arguments), case
+        bound, case = _bound[name, gpu]
         chosen = {"autotune_effort": "quick", "autotune_random_seed": 1, **settings}
         chosen.setdefault("autotune_benchmark_fn", reread)
         with contextlib.ExitStack() as stack:
