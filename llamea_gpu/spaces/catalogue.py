@@ -7,6 +7,7 @@ looks at file names only; nothing is read until :func:`load_space`.
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -249,12 +250,15 @@ def _listed(
     return list(entries.values())
 
 
+_parsed = functools.lru_cache(maxsize=4)(toml.loads)  # the same file for every name
+
+
 def _read_splits(folder: Path) -> Mapping[str, str]:
     path = folder / "splits.toml"
     if not path.is_file():
         return {}
     try:
-        document = toml.loads(read_text(path))
+        document = _parsed(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:400]
         raise SpaceFormatError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from llamea_gpu.evolution.loop import Evolution
 from llamea_gpu.evolution.session import build_ledger, build_problem, start
 from llamea_gpu.evolution.settings import EvolutionSettings
 from llamea_gpu.llm import ChatAnswer, ChatRequest, Usage
-from llamea_gpu.promotion import Check, PromotionSettings, gate, procedure
+from llamea_gpu.promotion import Check, PromotionSettings, gate, incumbents, procedure
 from llamea_gpu.runner import Runner
 from llamea_gpu.spaces.formats import export_recording
 from llamea_gpu.tasks import Task, build_tasks
@@ -54,6 +55,14 @@ def one_runner_for_all(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox opens in half a second. Determinism is still over sandboxes of its own."""
     opened = contextlib.nullcontext(runner)
     monkeypatch.setattr(procedure, "open_runner", lambda *_, **__: opened)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_baseline_for_all() -> Iterator[None]:
+    """To read the one that ships takes a quarter of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incumbents, "load_baseline", functools.cache(incumbents.load_baseline))
+        yield
 
 
 @pytest.fixture(scope="session")
