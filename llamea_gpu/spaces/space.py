@@ -246,7 +246,7 @@ class SearchSpace:
                 by_index = np.abs(indices - target[j]) / (cardinality - 1)
             else:
                 by_index = (indices != np.rint(target[j])).astype(float)
-            distance += by_index[self.configurations[:, j]]
+            distance += by_index.take(self.configurations[:, j])
         # Sums that are equal on paper may differ in the last bits.
         return int(np.argmax(distance <= distance.min() + 1e-9))
 
