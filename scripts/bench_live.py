@@ -1,7 +1,7 @@
 """Live tuning side by side: searchers on Helion kernels, inside Helion and on the engine.
 
     scripts/bench_live.py -o FOLDER [--kernels K ...] [--arms ENGINE=SPEC ...] [--seeds N]
-                          [--seconds S] [--deadline S] [--gpus N]
+                          [--first-seed N] [--seconds S] [--deadline S] [--gpus N]
     scripts/bench_live.py -o FOLDER --summary
 
 Each run is a process of its own with cold caches and its imports done. Its seconds begin when the
@@ -18,8 +18,9 @@ these kernels do not.
 Everything goes to FOLDER as it comes: runs.jsonl, winners.jsonl, a journal for each run on the
 engine (journals/KERNEL-ARM-SEED.jsonl; packed into journals.tar.gz when a kernel is done),
 summary.txt. What is in runs.jsonl is not run again, so the same command goes on where one was
-ended. No run is begun that would not be over by --deadline (seconds of this script); what there is
-then is still timed head to head. Needs Helion and an NVIDIA GPU; --summary needs neither.
+ended; with --first-seed it adds runs to those of another day, whose winners are timed again with
+the new ones. No run is begun that would not be over by --deadline (seconds of this script); what
+there is then is still timed head to head. Needs Helion and an NVIDIA GPU; --summary needs neither.
 """
 
 from __future__ import annotations
@@ -554,7 +555,7 @@ class Bench:
         self.runs = [
             key
             for kernel in arguments.kernels
-            for seed in range(1, arguments.seeds + 1)
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
             for arm in arguments.arms
             if (key := (kernel, arm, seed)) not in known
         ]
@@ -654,7 +655,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--kernels", nargs="*", default=KERNELS)
     parser.add_argument("--arms", nargs="*", default=ARMS)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--deadline", type=float, default=math.inf)
     parser.add_argument("--gpus", type=int, default=1, help="how many to use at once")

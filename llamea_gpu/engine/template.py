@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
@@ -206,6 +207,7 @@ def _fork(control: Connection, log: str) -> int:
         _die_with(template)
         control.close()
         _redirect(None, Path(log))
+        own_locks()
         tempfile.tempdir = None  # to be looked up again: a stage may set TMPDIR
         from llamea_gpu.engine.worker import work  # which needs this module
 
@@ -217,6 +219,16 @@ def _fork(control: Connection, log: str) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def own_locks() -> None:
+    """Let go of locks that this process shares with those that it was forked with.
+
+    One that is killed while it holds such a lock would stop all the others. tqdm has a semaphore of
+    that kind and takes it even where it shows nothing: PyTorch calls it for each graph.
+    """
+    if bars := sys.modules.get("tqdm.std"):
+        bars.tqdm.set_lock(threading.RLock())
 
 
 def _redirect(source: str | None, log: Path) -> None:

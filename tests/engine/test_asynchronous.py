@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -197,6 +198,32 @@ def test_forks_of_this_process_have_its_memory_and_end_with_the_pipeline(tmp_pat
     for outcome in found.values():
         with pytest.raises(ProcessLookupError):
             os.kill(outcome.details["pid"], 0)
+
+
+def test_one_that_is_killed_in_a_lock_of_all_forks_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tqdm.std import TqdmDefaultWriteLock, tqdm
+
+    lock = TqdmDefaultWriteLock()  # of all forks, as the first bar of a process makes it
+    monkeypatch.setattr(lock, "locks", [multiprocessing.RLock()])
+    monkeypatch.setattr(tqdm, "_lock", lock, raising=False)
+
+    def handle(x: int) -> int:
+        with tqdm.get_lock():
+            if x == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        tqdm(disable=True)  # as PyTorch does when it interprets a graph
+        return x
+
+    with (
+        inherited(Unpicklable(handle)) as stage,
+        ForkedTemplate(tmp_path / "template.log") as template,
+        Pipeline([stage], [], tmp_path, Limits(start_s=60.0, timing_s=5.0), template) as running,
+    ):
+        running.submit([Task(x, {"x": x}) for x in range(3)])
+        found = all_of(running)
+    assert [found[x].status for x in range(3)] == ["runtime_error", "ok", "ok"]
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ def _serve(address: str) -> None:
 
 def _become(code: str, streams: list[int]) -> None:
     """``python -c code`` with those standard streams."""
+    from llamea_gpu.engine.template import own_locks
+
+    own_locks()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
