@@ -25,6 +25,9 @@ _BOOTSTRAP = (
 )
 _THREADS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "VECLIB_MAXIMUM")
 _LINKER_PATH = "LD_LIBRARY_PATH"
+# Which of its kernels NumPy's linear algebra uses: a program is to compute the same, to the last
+# digit, in the sandbox and in this process.
+_ARITHMETIC = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NPY_DISABLE_CPU_FEATURES")
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -56,8 +59,8 @@ def environment() -> dict[str, str]:
 
     Some interpreters (those of a cluster's modules, say) start only with their linker path.
     """
-    path = os.environ.get(_LINKER_PATH)
-    return _ENVIRONMENT if path is None else {**_ENVIRONMENT, _LINKER_PATH: path}
+    kept = (_LINKER_PATH, *_ARITHMETIC)
+    return _ENVIRONMENT | {name: os.environ[name] for name in kept if name in os.environ}
 
 
 @dataclass(frozen=True, slots=True)

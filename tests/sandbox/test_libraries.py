@@ -308,8 +308,33 @@ def test_the_zygotes_environment_has_no_secret_of_the_hosts(
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     environment = launch.environment()
     assert environment.pop("LD_LIBRARY_PATH") == "/opt/python/lib"
+    for name in launch._ARITHMETIC:
+        environment.pop(name, None)
     assert all(
         name.startswith(("LC_", "TZ", "PYTHON", "JOBLIB_")) or name.endswith("_NUM_THREADS")
         for name in environment
     )
     assert all(v == "1" for n, v in environment.items() if n.endswith("_NUM_THREADS"))
+
+
+@pytest.mark.parametrize("cores", ["Haswell", "Nehalem"])
+def test_sums_are_those_of_this_process_to_the_last_digit(
+    task: Task, monkeypatch: pytest.MonkeyPatch, cores: str
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", cores)
+    body = """
+import numpy as np
+matrix = np.random.default_rng(0).random((20, 20))
+raise ValueError(f"all bits: {np.linalg.inv(matrix).view(np.uint64).sum()}")
+"""
+    with Sandbox.open(1) as sandbox:
+        found = sandbox.submit(candidate(body, task)).result()
+    here = subprocess.run(
+        [sys.executable, "-c", body],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    last_line = here.stderr.splitlines()[-1]
+    assert "ValueError: all bits: " in last_line
+    assert last_line in (found.error or "")

@@ -72,9 +72,8 @@ class Children:
 
 def given(folder: Path, **other: Any) -> argparse.Namespace:
     wanted = {"kernels": ["rope", "matmul"], "arms": ARMS, "seeds": 2, "seconds": 10.0}
-    return argparse.Namespace(
-        **{"output": folder, "deadline": math.inf, "gpus": 1, **wanted, **other}
-    )
+    usual = {"output": folder, "deadline": math.inf, "gpus": 1, "first_seed": 1}
+    return argparse.Namespace(**{**usual, **wanted, **other})
 
 
 def run_bench(script: ModuleType, arguments: argparse.Namespace, children: Children) -> None:
@@ -117,6 +116,8 @@ def test_what_is_there_is_not_run_again(script: ModuleType, tmp_path: Path) -> N
     run_bench(script, given(tmp_path), third)
     assert not third.jobs
     assert len(kept(tmp_path)) == 8
+    run_bench(script, given(tmp_path, first_seed=2), third)
+    assert [j["seed"] for j in third.jobs if j["do"] == "tune"] == [3] * 6
     assert "2 kernels: rope, matmul" in (tmp_path / "summary.txt").read_text()
 
 
