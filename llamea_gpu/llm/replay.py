@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -60,7 +61,8 @@ class ReplayClient:
     Args:
         path: written by :func:`save_recording`.
         strict: False: a prompt that is not recorded gets the answer recorded under the same
-            request_id, where there is one, and ``warnings`` say so.
+            request_id, where there is one, and ``warnings`` say so; a further attempt that was not
+            recorded (an edit of another parent did not fit, say) that of the attempt before it.
 
     Raises:
         LLMError: the file cannot be read or breaks the format; the message names the line.
@@ -126,10 +128,13 @@ class ReplayClient:
             if same
             else self._unseen(request)
         )
-        if self._strict or request.request_id not in self._by_name:
+        name = request.request_id
+        while name not in self._by_name and (slot := re.fullmatch(r"(.+-\d+-)([1-9]\d*)", name)):
+            name = f"{slot[1]}{int(slot[2]) - 1}"
+        if self._strict or name not in self._by_name:
             raise UnseenPromptError(problem)
         self._warnings.append(problem)
-        return self._by_name[request.request_id]
+        return self._by_name[name]
 
     def _unseen(self, request: ChatRequest) -> str:
         if not self._exchanges:

@@ -152,6 +152,12 @@ async def test_a_lenient_replay_is_silent_about_what_matches(tmp_path: Path) -> 
     assert client.warnings == ()
 
 
+async def test_a_lenient_replay_repeats_itself_when_it_is_asked_once_more(tmp_path: Path) -> None:
+    client = ReplayClient(recorded(tmp_path, exchange("1-0005-0", "old", "one")), strict=False)
+    assert (await client.complete(chat_request("1-0005-2", "repair"))).text == "one"
+    assert len(client.warnings) == 1
+
+
 async def test_a_lenient_replay_does_not_invent_answers(tmp_path: Path) -> None:
     client = ReplayClient(recorded(tmp_path, exchange("r-1", "old", "one")), strict=False)
     with pytest.raises(UnseenPromptError):
