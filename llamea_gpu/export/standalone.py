@@ -250,18 +250,18 @@ def _header(searcher: ProgramSearcher, export: Export, own: _Module) -> str:
 
 
 def _provenance(searcher: ProgramSearcher, export: Export) -> Iterator[str]:
-    told = searcher.provenance
-    shipped = told.origin == "shipped"
+    provenance = searcher.provenance
+    shipped = provenance.origin == "shipped"
     where = "" if shipped else ", a file of its user, under the licence of its author"
     yield f"Optimizer: {searcher.short_name}{where}."
-    if told.model:
-        run = f" in the run {told.run}" if told.run else ""
-        day = f", {told.date}" if told.date else ""
-        yield f"Written by: {told.model}{run}{day}."
-    if told.parents:
-        yield f"Parents: {', '.join(told.parents)}."
-    if told.command:
-        yield f"Made by: {told.command}"
+    if provenance.model:
+        run = f" in the run {provenance.run}" if provenance.run else ""
+        day = f", {provenance.date}" if provenance.date else ""
+        yield f"Written by: {provenance.model}{run}{day}."
+    if provenance.parents:
+        yield f"Parents: {', '.join(provenance.parents)}."
+    if provenance.command:
+        yield f"Made by: {provenance.command}"
     spec = str(Spec.parse(searcher.name).without_folder())
     command = shlex.join(("llamea-gpu", "export", spec, "--to", export.target))
     yield f"Exported by: llamea-gpu {__version__}, {command}"

@@ -162,9 +162,9 @@ def require_usable(request_id: str, answer: ChatAnswer) -> ChatAnswer:
     """
     reason = answer.finish_reason
     if reason in _DECLINED:
-        said = f": {answer.text[:200]!r}" if answer.text.strip() else ""
+        excerpt = f": {answer.text[:200]!r}" if answer.text.strip() else ""
         raise RejectedAnswerError(
-            f"request {request_id}: {answer.model} declined to answer ({reason}){said}", answer
+            f"request {request_id}: {answer.model} declined to answer ({reason}){excerpt}", answer
         )
     if answer.text.strip():
         return answer

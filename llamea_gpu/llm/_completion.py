@@ -148,12 +148,12 @@ def _fields(body: object, wanted: str) -> tuple[Mapping[str, Any], list[object]]
     """The object, and the list that must be in it."""
     if not isinstance(body, Mapping):
         raise NotACompletionError(f"a JSON object is needed, but got {kind_of(body)}")
-    found = body.get(wanted)
-    if not isinstance(found, list):
+    entries = body.get(wanted)
+    if not isinstance(entries, list):
         raise NotACompletionError(
             f"the list {wanted!r} is missing; the fields are {sorted(map(str, body))[:10]}"
         )
-    return body, found
+    return body, entries
 
 
 def _answer(

@@ -84,8 +84,8 @@ def live_of(folder: Path, source_sha256: str) -> Live:
         for line in last.values()
         for (arm, seed), time_ms in zip(line.runs, line.winners_ms, strict=False)
     }
-    found = {key: run for key, run in runs.items() if key in timed}
-    kinds = sorted({f"{r.device}, {r.framework}, {r.seconds:g} s" for r in found.values()})
+    timed_runs = {key: run for key, run in runs.items() if key in timed}
+    kinds = sorted({f"{r.device}, {r.framework}, {r.seconds:g} s" for r in timed_runs.values()})
     if len(kinds) > 1:
         raise SearcherError(
             f"live evidence must be of one device, framework and tuning time, but {folder} has "
@@ -93,7 +93,7 @@ def live_of(folder: Path, source_sha256: str) -> Live:
         )
     ours = {
         run.arm
-        for run in found.values()
+        for run in timed_runs.values()
         if run.source_sha256 == source_sha256 and run.arm.startswith(f"{ENGINE}=")
     }
     if len(ours) != 1:
@@ -107,12 +107,12 @@ def live_of(folder: Path, source_sha256: str) -> Live:
     ends: _Logs = defaultdict(lambda: defaultdict(list))
     ways: _Logs = defaultdict(lambda: defaultdict(list))
     ratios: dict[str, list[float]] = defaultdict(list)
-    for (kernel, arm, seed), run in found.items():
+    for (kernel, arm, seed), run in timed_runs.items():
         time_ms, best_ms = timed[kernel, arm, seed]
         ends[arm][kernel].append(math.log(time_ms))
         ways[arm][kernel].append(run.mean_log())
         ratios[arm].append(time_ms / best_ms)
-    sample = next(run for run in found.values() if run.arm == own)
+    sample = next(run for run in timed_runs.values() if run.arm == own)
     others = [arm for arm in sorted(ratios) if arm != own]
     return Live(
         device=sample.device,
@@ -162,11 +162,11 @@ def checks_of(live: Live) -> tuple[Check, ...]:
         if engine != ENGINE:
             continue
         name, wanted = f"ahead live of {spec}", "> 0 % on the way, and not < 0 % in the end"
-        if (found := judged.get(arm)) is None:
+        if (difference := judged.get(arm)) is None:
             sentence = f"{spec} has fewer than two runs on every kernel."
             checks.append(Check(name, "no interval", wanted, False, sentence))
             continue
-        way, end = found.on_the_way, found.winners
+        way, end = difference.on_the_way, difference.winners
         passed = way.interval.low > 0 and end.interval.high >= 0
         measured = f"{_text(way)} on the way, {_text(end)} in the end"
         sentence = f"{spec} is {'slower' if passed else 'not shown to be slower'}: {measured}."
@@ -174,9 +174,9 @@ def checks_of(live: Live) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _text(found: Slower) -> str:
-    low, high = found.interval.low, found.interval.high
-    return f"{found.percent:+.1f} % [{low:+.1f}, {high:+.1f}]"
+def _text(slowdown: Slower) -> str:
+    low, high = slowdown.interval.low, slowdown.interval.high
+    return f"{slowdown.percent:+.1f} % [{low:+.1f}, {high:+.1f}]"
 
 
 def enter(card_file: Path, folder: Path) -> tuple[Card, tuple[Check, ...]]:
@@ -204,12 +204,12 @@ def _lines(path: Path, of: TypeAdapter[_Line]) -> list[_Line]:
         lines = read_bytes(path, _MAX_BYTES).splitlines()
     except OSError as error:
         raise SearcherError(f"{path} must be a readable file, but: {error}") from error
-    found = []
+    records = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(of.validate_json(line))
+            records.append(of.validate_json(line))
         except ValidationError as error:
             if number < len(lines):
                 what = error.errors(include_url=False)[0]["msg"]
                 raise SearcherError(f"{path}, line {number}: {what}") from None
-    return found
+    return records

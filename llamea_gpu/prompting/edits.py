@@ -156,10 +156,10 @@ def _dedented(lines: Sequence[str]) -> list[str]:
     return textwrap.dedent("\n".join(line.rstrip() for line in lines)).split("\n")
 
 
-def _shifted(replace: Sequence[str], search: Sequence[str], found: Sequence[str]) -> list[str]:
-    """``replace`` moved right or left by as much as ``found`` stands from ``search``."""
+def _shifted(replace: Sequence[str], search: Sequence[str], original: Sequence[str]) -> list[str]:
+    """``replace`` moved right or left by as much as ``original`` stands from ``search``."""
     wrote = _indentation(search)
-    stands = _indentation(found)
+    stands = _indentation(original)
     if wrote == stands:
         return list(replace)
     if stands.startswith(wrote):

@@ -59,12 +59,12 @@ def resolve(spec: str, name: str, query: str) -> registry.Searcher:  # noqa: ARG
     Raises:
         SearcherError: there are not two parts, or one of them is not allowed in its place.
     """
-    found = parts(spec)
-    first, following = found.first, found.following
+    pair = parts(spec)
+    first, following = pair.first, pair.following
     together = LibrarySearcher(
         name=spec,
         factory="llamea_gpu.searchers.hybrid:build",
-        settings={"first": first.name, "following": "", "share": found.share},
+        settings={"first": first.name, "following": "", "share": pair.share},
         versions=first.versions,
     )
     if not isinstance(following, LibrarySearcher):  # it runs in the sandbox
@@ -253,9 +253,9 @@ def trusted(spec: str) -> LibrarySearcher:
     Raises:
         SearcherError: it may not: what a model or a user wrote runs in the sandbox alone.
     """
-    found = registry.resolve(spec)
-    if isinstance(found, LibrarySearcher):
-        return found
+    searcher = registry.resolve(spec)
+    if isinstance(searcher, LibrarySearcher):
+        return searcher
     name = Spec.parse(spec).target
     if name not in classical():
         raise SearcherError(
@@ -265,7 +265,7 @@ def trusted(spec: str) -> LibrarySearcher:
     return LibrarySearcher(
         name=spec,
         factory="llamea_gpu.searchers.hybrid:build_classical",
-        settings={"name": name, **found.program.settings},
+        settings={"name": name, **searcher.program.settings},
     )
 
 

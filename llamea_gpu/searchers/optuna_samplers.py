@@ -148,5 +148,5 @@ def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribut
 
 
 def _configuration(space: Space, suggested: dict[str, int]) -> Configuration:
-    found = tuple(suggested.get(str(j), 0) for j in range(len(space.cardinalities)))
-    return found if space.contains(found) else space.repair(found)
+    configuration = tuple(suggested.get(str(j), 0) for j in range(len(space.cardinalities)))
+    return configuration if space.contains(configuration) else space.repair(configuration)

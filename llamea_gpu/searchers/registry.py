@@ -67,8 +67,8 @@ def resolve(spec: str, settings: Mapping[str, Setting] | None = None) -> Searche
         parts = parts.with_settings(settings)
         spec = str(parts)
     module = importlib.import_module(SCHEMES[parts.scheme])
-    found: Searcher = module.resolve(spec, parts.target, parts.query)
-    return found
+    searcher: Searcher = module.resolve(spec, parts.target, parts.query)
+    return searcher
 
 
 def resolve_program(spec: str, settings: Mapping[str, Setting] | None = None) -> ProgramSearcher:

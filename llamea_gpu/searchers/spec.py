@@ -78,8 +78,8 @@ class Spec:
 
     def value(self, key: str) -> str | None:
         """The text that ``key`` is set to, the last time; None when it is not."""
-        found = [item.partition("=")[2] for item in self.settings if item.partition("=")[0] == key]
-        return found[-1] if found else None
+        values = [item.partition("=")[2] for item in self.settings if item.partition("=")[0] == key]
+        return values[-1] if values else None
 
     def without(self, key: str) -> Spec:
         """The same with ``key`` left unset."""

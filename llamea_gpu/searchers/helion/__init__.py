@@ -90,8 +90,8 @@ def resolve(spec: str, name: str, query: str) -> LibrarySearcher:
     versions = {
         package: require(package, "helion", spec) for package in ("helion", "torch", "scikit-learn")
     }
-    found = tuple(int(part) for part in re.findall(r"\d+", versions["helion"])[:2])
-    if found < _OLDEST:
+    release = tuple(int(part) for part in re.findall(r"\d+", versions["helion"])[:2])
+    if release < _OLDEST:
         raise SearcherError(
             f"{spec} needs helion >= {'.'.join(map(str, _OLDEST))}, but {versions['helion']} is "
             "installed: pip install --upgrade helion"
@@ -156,12 +156,12 @@ def _argument_types(module: str, search: str) -> dict[str, type[Setting]]:
     init = None if owner is None else method_of(owner, "__init__")
     if init is None:
         raise SearcherError(f"the installed Helion has no {search}: pip install --upgrade helion")
-    found = {}
+    types = {}
     for argument in (*init.args.args, *init.args.kwonlyargs):
         kind = ast.unparse(argument.annotation) if argument.annotation else ""
         name = argument.arg
         if name.removeprefix("llm_") in _ROUTE or name == _STRATEGY:
             continue
         if (plain := kind.removesuffix(" | None")) in _TYPES:
-            found[name] = _TYPES[plain]
-    return found
+            types[name] = _TYPES[plain]
+    return types

@@ -60,14 +60,16 @@ class OwnSearch:
         """
         del rng  # Helion draws from its settings' seed
         measured = measured_in(space)
-        found = search_algorithms[self._settings["search"]]
+        algorithm = search_algorithms[self._settings["search"]]
         settings = self._settings
         wanted: dict[str, Any] = {"finishing_rounds": 0}
         if settings.get("model"):
             wanted |= {"model": settings["model"], "llm_model": settings["model"]}
         wanted |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
-        arguments = arguments_of(found, self._kernel, settings["effort"], len(measured), **wanted)
-        search = found(self._kernel, self._tensors, **arguments)
+        arguments = arguments_of(
+            algorithm, self._kernel, settings["effort"], len(measured), **wanted
+        )
+        search = algorithm(self._kernel, self._tensors, **arguments)
         search._benchmark_provider_cls = functools.partial(
             AnsweringProvider, evaluate=evaluate, place=self._space.place
         )

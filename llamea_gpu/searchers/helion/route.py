@@ -117,12 +117,12 @@ def arguments(space: Space) -> tuple[torch.Tensor, ...]:
     """The recorded kernel's tensors, without their contents."""
     info = facts_of(space).info
     described: Iterable[Mapping[str, Any]] = info.arguments if info is not None else ()
-    found = []
+    tensors = []
     for argument in described:
         with contextlib.suppress(TypeError, ValueError, RuntimeError, AttributeError, KeyError):
             dtype = getattr(torch, str(argument["dtype"]).removeprefix("torch."))
-            found.append(torch.empty(argument["shape"], dtype=dtype, device="meta"))
-    return tuple(found)
+            tensors.append(torch.empty(argument["shape"], dtype=dtype, device="meta"))
+    return tuple(tensors)
 
 
 def _without_secrets(text: str) -> str:

@@ -52,15 +52,15 @@ class Tunables:
 
     def configuration(self, config: Mapping[str, Any]) -> Configuration | None:
         """What ``config``, a ``helion.Config``, is in the space; None when it is not valid."""
-        found = []
+        value_indices = []
         for name, indices in zip(self._space.names, self._indices, strict=True):
             # Helion drops None from the fields that it knows, and a model may write a list.
             value = config.get(name)
             index = indices.get(value) if isinstance(value, Value) else None
             if index is None:
                 return None
-            found.append(index)
-        configuration = tuple(found)
+            value_indices.append(index)
+        configuration = tuple(value_indices)
         return configuration if self._space.contains(configuration) else None
 
 

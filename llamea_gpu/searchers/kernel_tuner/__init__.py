@@ -165,14 +165,14 @@ def module_options(tree: ast.Module) -> dict[str, Setting]:
             entries = [(keyword.arg, keyword.value) for keyword in keywords]
         case ast.Dict(keys=keys, values=values):
             entries = [(getattr(k, "value", None), v) for k, v in zip(keys, values, strict=True)]
-    found = {}
+    defaults = {}
     for entry in entries:
         match entry:
             case str(name), ast.Tuple(elts=[_, expression]):
                 default = _value(expression)
                 if isinstance(default, bool | int | float | str):
-                    found[name] = default
-    return found
+                    defaults[name] = default
+    return defaults
 
 
 def _value(expression: ast.expr) -> object:

@@ -93,12 +93,12 @@ class ListedSearchspace(Searchspace):  # type: ignore[misc]
         method = self.neighbor_method if neighbor_method is None else neighbor_method
         key = (method, param_config)
         if key not in self.neighborhoods:
-            found = super().get_neighbors_indices_no_cache(
+            neighborhood = super().get_neighbors_indices_no_cache(
                 param_config, neighbor_method, build_full_cache
             )
             if build_full_cache or len(self.neighborhoods) >= _KEPT_NEIGHBORHOODS:
-                return found
-            self.neighborhoods[key] = found
+                return neighborhood
+            self.neighborhoods[key] = neighborhood
         return self.neighborhoods[key].copy()
 
 

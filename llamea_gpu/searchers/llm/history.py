@@ -105,13 +105,13 @@ class History:
 
     def _common(self, top: Sequence[Configuration]) -> tuple[tuple[str, str], ...]:
         """Fields with one value in the top although others were measured."""
-        found = []
+        common = []
         for field in self.layout.fields:
             values = {whole(self.layout.written(config, field)) for config in top}
             tried = {whole(self.layout.written(config, field)) for config in self.costs_ms}
             if len(values) == 1 < len(tried):
-                found.append((field.name, values.pop()))
-        return tuple(found)
+                common.append((field.name, values.pop()))
+        return tuple(common)
 
     def _effects(self) -> tuple[ValueEffect, ...]:
         effects = []
@@ -142,9 +142,9 @@ class History:
         for size in (1, 2):
             failed = Counter(self._combinations(self.failures, size))
             works = set(self._combinations(working, size))
-            found = [c for c, n in failed.most_common() if n >= _LEAST_FAILURES and c not in works]
+            combos = [c for c, n in failed.most_common() if n >= _LEAST_FAILURES and c not in works]
             explained = {combo[0] for combo in suspects}
-            suspects += [combo for combo in found if explained.isdisjoint(combo)]
+            suspects += [combo for combo in combos if explained.isdisjoint(combo)]
         return tuple(
             " and ".join(f"{fields[i].name} = {value}" for i, value in combo)
             for combo in suspects[:_SUSPECTS_SHOWN]

@@ -124,8 +124,8 @@ class Layout:
         for value in values:
             kinds.setdefault(_json_type(value), []).append(value)
         parts = [
-            {"type": kind, "enum": found} if with_choices and kind != "null" else {"type": kind}
-            for kind, found in kinds.items()
+            {"type": kind, "enum": choices} if with_choices and kind != "null" else {"type": kind}
+            for kind, choices in kinds.items()
         ]
         each: dict[str, Any] = parts[0] if len(parts) == 1 else {"anyOf": parts}
         if not field.is_list:
@@ -161,12 +161,12 @@ class Layout:
         for index, row in enumerate(together):
             if row.any() and (row != occurs).any():
                 groups.setdefault(tuple(np.flatnonzero(row).tolist()), []).append(index)
-        said = []
+        clauses = []
         for allowed, indices in groups.items():
             mine = "/".join(whole(space.values[first][i]) for i in indices)
             theirs = ", ".join(whole(space.values[second][i]) for i in allowed)
-            said.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
-        return "; ".join(said)
+            clauses.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
+        return "; ".join(clauses)
 
 
 def plain(name: str) -> str:
@@ -194,9 +194,9 @@ def _together(
     rows: NDArray[np.int64], cardinalities: Sequence[int], first: int, second: int
 ) -> NDArray[np.bool_]:
     """Whether some row has both values, by value of the ``first`` and of the ``second``."""
-    found = np.zeros((cardinalities[first], cardinalities[second]), dtype=bool)
-    found[rows[:, first], rows[:, second]] = True
-    return found
+    cooccurrence = np.zeros((cardinalities[first], cardinalities[second]), dtype=bool)
+    cooccurrence[rows[:, first], rows[:, second]] = True
+    return cooccurrence
 
 
 def _pairs_explain(rows: NDArray[np.int64], cardinalities: Sequence[int]) -> bool:

@@ -121,11 +121,11 @@ class _Collected:
         if config in self.measured:
             cost_ms = self.measured[config]
             known = cost_ms < float("inf")
-            said = f"was measured already: {cost_ms:.4g} ms" if known else "has failed already"
-            self._refuse("measured" if known else "failed", number, said, notes)
+            reason = f"was measured already: {cost_ms:.4g} ms" if known else "has failed already"
+            self._refuse("measured" if known else "failed", number, reason, notes)
         elif config in self.configs:
-            said = f"repeats configuration {self.configs[config]} of the answer"
-            self._refuse("repeat", number, said, notes)
+            reason = f"repeats configuration {self.configs[config]} of the answer"
+            self._refuse("repeat", number, reason, notes)
         else:
             self.configs[config] = number
             if notes:
@@ -146,15 +146,15 @@ class _Collected:
         indices: dict[int, int] = {}  # by place
         unknown = []
         for key, value in written.items():
-            place, found = self._place(key), self._field(key)
+            place, target = self._place(key), self._field(key)
             if place is not None:
                 indices[place] = self._element(place, value, notes)
-            elif found is None:
+            elif target is None:
                 unknown.append(key)
             else:
-                if found.name != key:
-                    notes.append(f"{shown(key)} was read as {found.name}")
-                indices |= self._elements(found, value, notes)
+                if target.name != key:
+                    notes.append(f"{shown(key)} was read as {target.name}")
+                indices |= self._elements(target, value, notes)
         if unknown:
             notes.append(f"there is no {', '.join(map(shown, unknown[:4]))}")
         return self._filled(indices, notes)
@@ -176,21 +176,21 @@ class _Collected:
             notes.append(match.note)
         return match.index
 
-    def _elements(self, found: Field, value: Any, notes: list[str]) -> dict[int, int]:
+    def _elements(self, target: Field, value: Any, notes: list[str]) -> dict[int, int]:
         """The field's indices by place."""
-        if not found.is_list:
-            return {found.places[0]: self._element(found.places[0], value, notes)}
-        length = len(found.places)
+        if not target.is_list:
+            return {target.places[0]: self._element(target.places[0], value, notes)}
+        length = len(target.places)
         if not isinstance(value, list):
-            notes.append(f"{found.name}: {shown(value)} was taken for all {length} elements")
+            notes.append(f"{target.name}: {shown(value)} was taken for all {length} elements")
             value = [value] * length
         elif len(value) == 1 < length:
-            notes.append(f"{found.name}: its one element was taken {length} times")
+            notes.append(f"{target.name}: its one element was taken {length} times")
             value = value * length
         elif len(value) != length:
-            said = f"{found.name} must have {length} elements, but has {len(value)}"
-            raise _Refused("value", said)
-        pairs = zip(found.places, value, strict=True)
+            reason = f"{target.name} must have {length} elements, but has {len(value)}"
+            raise _Refused("value", reason)
+        pairs = zip(target.places, value, strict=True)
         return {place: self._element(place, each, notes) for place, each in pairs}
 
     def _filled(self, indices: Mapping[int, int], notes: list[str]) -> Configuration:
@@ -240,7 +240,7 @@ def _nothing_found(text: str, reading: Reading) -> Rejection:
 
 
 def _configs_in(
-    found: Any, layout: Layout, depth: int = 0, *, announced: bool = False
+    value: Any, layout: Layout, depth: int = 0, *, announced: bool = False
 ) -> list[Any]:
     """Every configuration in what was read, wherever models put them.
 
@@ -248,37 +248,37 @@ def _configs_in(
     """
     if depth > _MAX_DEPTH:
         return []
-    if isinstance(found, list):
-        if _is_positional(found, layout) and (announced or depth):
-            return [found]
+    if isinstance(value, list):
+        if _is_positional(value, layout) and (announced or depth):
+            return [value]
         return [
-            c for each in found for c in _configs_in(each, layout, depth + 1, announced=announced)
+            c for each in value for c in _configs_in(each, layout, depth + 1, announced=announced)
         ]
-    if not isinstance(found, dict):
-        return [found] if announced else []
+    if not isinstance(value, dict):
+        return [value] if announced else []
     for key in _LISTS:
-        if isinstance(found.get(key), list | dict):
-            return _configs_in(found[key], layout, depth + 1, announced=True)
-    if _names_a_parameter(found, layout):
-        return [] if isinstance(found, Partial) else [found]
+        if isinstance(value.get(key), list | dict):
+            return _configs_in(value[key], layout, depth + 1, announced=True)
+    if _names_a_parameter(value, layout):
+        return [] if isinstance(value, Partial) else [value]
     for key in _WRAPPERS:
-        if isinstance(found.get(key), dict | list):
-            return _configs_in(found[key], layout, depth + 1, announced=announced)
-    nested = [each for each in found.values() if isinstance(each, dict | list)]
+        if isinstance(value.get(key), dict | list):
+            return _configs_in(value[key], layout, depth + 1, announced=announced)
+    nested = [each for each in value.values() if isinstance(each, dict | list)]
     if announced and not nested:
-        return [] if isinstance(found, Partial) else [found]
+        return [] if isinstance(value, Partial) else [value]
     return [c for each in nested for c in _configs_in(each, layout, depth + 1, announced=announced)]
 
 
-def _names_a_parameter(found: dict[str, Any], layout: Layout) -> bool:
+def _names_a_parameter(mapping: dict[str, Any], layout: Layout) -> bool:
     names = {plain(name) for name in layout.space.names} | set(layout.by_plain_name)
-    return any(plain(str(key)) in names for key in found)
+    return any(plain(str(key)) in names for key in mapping)
 
 
-def _is_positional(found: list[Any], layout: Layout) -> bool:
+def _is_positional(values: list[Any], layout: Layout) -> bool:
     """As many plain values as there are fields, and not a list of names."""
-    if len(found) != len(layout.fields) or len(found) < 2:
+    if len(values) != len(layout.fields) or len(values) < 2:
         return False
-    return all(isinstance(each, int | float | str | bool | None) for each in found) and not all(
-        isinstance(each, str) for each in found
+    return all(isinstance(each, int | float | str | bool | None) for each in values) and not all(
+        isinstance(each, str) for each in values
     )

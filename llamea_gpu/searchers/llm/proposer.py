@@ -186,8 +186,8 @@ class _Run:
                 max_tokens=settings.max_tokens,
                 response_schema=schema,
             )
-            told = f"{model}/{temperature}/{request.key}"
-            digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+            identity = f"{model}/{temperature}/{request.key}"
+            digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
             request_id = f"{self.run_id}-r{number}-{place + 1}-{digest}"
             requests.append(replace(request, request_id=request_id))
         return self._conversation.ask(requests)
@@ -211,8 +211,8 @@ class _Run:
 
     def _degrade(self, why: str, replies: Sequence[Reply]) -> None:
         self.degraded = True
-        said = "; ".join(dict.fromkeys(reply.problem for reply in replies if reply.problem))
-        self.trouble = f"llm: {why}{': ' + said if said else ''}"
+        problems = "; ".join(dict.fromkeys(reply.problem for reply in replies if reply.problem))
+        self.trouble = f"llm: {why}{': ' + problems if problems else ''}"
 
     def _read(self, replies: Sequence[Reply]) -> Proposals:
         """What all answers of a round propose, the first ones of each first."""

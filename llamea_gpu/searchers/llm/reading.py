@@ -80,7 +80,7 @@ def read_values(text: str) -> Reading:
 
 
 def _scan(text: str) -> Reading:
-    found: list[Any] = []
+    values: list[Any] = []
     position = 0
     for _ in range(_MAX_STARTS):
         match = _CALL.search(text, position)
@@ -96,11 +96,11 @@ def _scan(text: str) -> Reading:
             position = match.end()
             continue
         except _Cut:
-            return Reading(tuple(found), cut_off=True)
-        found.append(value)
+            return Reading(tuple(values), cut_off=True)
+        values.append(value)
         if reader.cut_off:
-            return Reading(tuple(found), cut_off=True)
-    return Reading(tuple(found), cut_off=False)
+            return Reading(tuple(values), cut_off=True)
+    return Reading(tuple(values), cut_off=False)
 
 
 class _Reader:
@@ -133,24 +133,24 @@ class _Reader:
         return at
 
     def _mapping(self, at: int, closing: str, depth: int) -> tuple[dict[str, Any], int]:
-        found, at = self._items(at, closing, depth, keyed=True)
-        return (Partial if self.cut_off else dict)(found), at
+        items, at = self._items(at, closing, depth, keyed=True)
+        return (Partial if self.cut_off else dict)(items), at
 
     def _list(self, at: int, closing: str, depth: int) -> tuple[list[Any], int]:
-        found, at = self._items(at, closing, depth, keyed=False)
-        return [value for _, value in found], at
+        items, at = self._items(at, closing, depth, keyed=False)
+        return [value for _, value in items], at
 
     def _items(
         self, at: int, closing: str, depth: int, *, keyed: bool
     ) -> tuple[list[tuple[str, Any]], int]:
         """(key, value) of each, of a list without keys."""
-        found: list[tuple[str, Any]] = []
+        items: list[tuple[str, Any]] = []
         key = ""
         try:
             while True:
                 at = self._skip(at)
                 if self._text[at] == closing:
-                    return found, at + 1
+                    return items, at + 1
                 if self._text[at] == ",":
                     at += 1
                     continue
@@ -164,13 +164,13 @@ class _Reader:
                         raise _Wrong
                     at += 1
                 value, at = self.value(at, depth + 1)
-                found.append((key, value))
+                items.append((key, value))
                 if self.cut_off:
-                    return found, at
+                    return items, at
                 at = self._separated(at, closing)
         except _Cut:
             self.cut_off = True
-            return found, len(self._text)
+            return items, len(self._text)
 
     def _separated(self, at: int, closing: str) -> int:
         """Past a comma; objects may also follow each other without one."""
@@ -183,14 +183,14 @@ class _Reader:
             return at
         raise _Wrong
 
-    def _repeated(self, found: list[Any], at: int) -> tuple[list[Any], int]:
+    def _repeated(self, elements: list[Any], at: int) -> tuple[list[Any], int]:
         """``[4] * 2``."""
         match = re.compile(r"\s*\*\s*(\d{1,4})\b").match(self._text, at)
         if match is None or self.cut_off:
-            return found, at
-        if len(found) * int(match[1]) > _MAX_REPEATED:
+            return elements, at
+        if len(elements) * int(match[1]) > _MAX_REPEATED:
             raise _Wrong
-        return found * int(match[1]), match.end()
+        return elements * int(match[1]), match.end()
 
     def _key(self, at: int) -> tuple[str, int]:
         if self._text[at] in "\"'`":
@@ -246,8 +246,8 @@ class _Reader:
             inside = self._skip(end + 1)
             if re.compile(r"[A-Za-z_]\w*\s*=[^=]").match(self._text, inside):
                 return self._mapping(end + 1, ")", depth)
-            found, end = self._list(end + 1, ")", depth)
-            return (found[0] if len(found) == 1 else found), end
+            elements, end = self._list(end + 1, ")", depth)
+            return (elements[0] if len(elements) == 1 else elements), end
         if match[0] in _WORDS:
             return _WORDS[match[0]], end
         return match[0], end  # a string whose quotes were forgotten

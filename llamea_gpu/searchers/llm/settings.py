@@ -211,15 +211,15 @@ class ProposerSettings:
         if not self.temperature:
             return (None,)
         try:
-            found = tuple(float(text) for text in self.temperature.split(","))
+            values = tuple(float(text) for text in self.temperature.split(","))
         except ValueError:
-            found = (math.nan,)
-        if not all(0 <= each <= 2 for each in found):
+            values = (math.nan,)
+        if not all(0 <= each <= 2 for each in values):
             raise SearcherError(
                 f"llm:{self.model}: temperature must be a number from 0 to 2, or several with "
                 f"commas, but got {self.temperature!r}"
             )
-        return found
+        return values
 
     @property
     def entrants(self) -> tuple[tuple[str, float | None], ...]:

@@ -147,16 +147,16 @@ def roofline(
     name, width = formats[0]
     sizes = [_elements(each) * size for each, (_, size) in zip(tensors, formats, strict=True)]
     words = re.split(r"[^a-z0-9]+", kernel.lower())
-    found: tuple[float, float, str] | None = None
+    work: tuple[float, float, str] | None = None
     if any(word.startswith(("matmul", "gemm")) for word in words):
-        found = _matmul(tensors, sizes, width)
+        work = _matmul(tensors, sizes, width)
     elif any(word.startswith(("attention", "attn")) for word in words):
-        found = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
-    if found is None:
+        work = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
+    if work is None:
         total, flops = float(sum(sizes)), 0.0
         says = "every argument read once, if all of it is needed,"
     else:
-        total, flops, says = found
+        total, flops, says = work
     if name == "fp32" and "tf32" in facts.peak_tflops:
         name = "tf32"
     rate = facts.peak_tflops.get(name)
