@@ -52,11 +52,11 @@ class Script:
         Raises:
             RecordingError: this node lacks it, or has another one.
         """
-        found = _digest(self.path) if self.path.is_file() else ""
-        if found != self.digest:
+        digest = _digest(self.path) if self.path.is_file() else ""
+        if digest != self.digest:
             raise RecordingError(
                 f"every node must have the driver's script, but here {self.path} "
-                f"{'is another one' if found else 'is missing'}: use a folder that all nodes "
+                f"{'is another one' if digest else 'is missing'}: use a folder that all nodes "
                 f"share, or copy it to the same place"
             )
         return self.path

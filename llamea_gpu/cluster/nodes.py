@@ -50,16 +50,16 @@ class Nodes:
             ClusterError: one differs from this process, or from the others.
             SandboxUnavailableError: none has a sandbox.
         """
-        found = self._examined(self._alive()) or [self._first()]
-        level = _best_level(found)
+        examined = self._examined(self._alive()) or [self._first()]
+        level = _best_level(examined)
         if level == NO_LEVEL:
-            raise SandboxUnavailableError(f"on {found[0].host}: {found[0].problem}")
+            raise SandboxUnavailableError(f"on {examined[0].host}: {examined[0].problem}")
         self.expected = {LEVEL: level, **self.expected}
-        wrong = [f"{one.host}: {why}" for one in found if (why := one.unlike(self.expected))]
+        wrong = [f"{one.host}: {why}" for one in examined if (why := one.unlike(self.expected))]
         if wrong:
             raise ClusterError(
                 f"all nodes must run what the driver runs, at one sandbox level, but "
-                f"{len(wrong)} of {len(found)} do not: {' | '.join(wrong)}. Mend them, or take "
+                f"{len(wrong)} of {len(examined)} do not: {' | '.join(wrong)}. Mend them, or take "
                 f"them out of the cluster"
             )
         self.count()
@@ -79,10 +79,10 @@ class Nodes:
             return
         self._refused.add(node)
         self.count()
-        said = f"node {host} ({node[:8]}) is not used, because it differs: {why}"
+        message = f"node {host} ({node[:8]}) is not used, because it differs: {why}"
         if not self.cpus:
-            raise ClusterError(f"a cluster must have a node that may be used, but {said}")
-        warnings.warn(said, stacklevel=2)
+            raise ClusterError(f"a cluster must have a node that may be used, but {message}")
+        warnings.warn(message, stacklevel=2)
 
     def refuse_unfit(self) -> bool:
         """Examine nodes that have joined; whether one of them had to be refused."""
@@ -98,16 +98,16 @@ class Nodes:
 
     def _first(self) -> Examined:
         """The first node that comes: waiting for one is what makes an autoscaler start it."""
-        found: Examined = self._ray.get(self._examine.remote(self._isolation))
-        return found
+        examined: Examined = self._ray.get(self._examine.remote(self._isolation))
+        return examined
 
     def _examined(self, nodes: Sequence[Mapping[str, Any]]) -> list[Examined]:
         """What they are; without those that have died meanwhile."""
         asked = [(node, self._ask(node["NodeID"])) for node in nodes]  # all at once
-        found = [self._answer(node, reference) for node, reference in asked]
+        examined = [self._answer(node, reference) for node, reference in asked]
         there = {node["NodeID"] for node in self._alive()}
-        self._seen.update(there & {one.node for one in found})
-        return [one for one in found if one.node in there]
+        self._seen.update(there & {one.node for one in examined})
+        return [one for one in examined if one.node in there]
 
     def _ask(self, node: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -118,15 +118,15 @@ class Nodes:
 
     def _answer(self, node: Mapping[str, Any], reference: Any) -> Examined:
         try:
-            found: Examined = self._ray.get(reference, timeout=_EXAMINED_WITHIN_S)
+            examined: Examined = self._ray.get(reference, timeout=_EXAMINED_WITHIN_S)
         except self._ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()[-1]
-            problem = f"it cannot be examined (is llamea_gpu installed there?): {said}"
+            reason = str(error).strip().splitlines()[-1]
+            problem = f"it cannot be examined (is llamea_gpu installed there?): {reason}"
             return Examined(node["NodeID"], node["NodeManagerHostname"], {}, problem)
-        return found
+        return examined
 
 
-def _best_level(found: Sequence[Examined]) -> str:
+def _best_level(examined: Sequence[Examined]) -> str:
     """The one that most have, the better one of two."""
-    levels = [one.facts.get(LEVEL, NO_LEVEL) for one in found]
+    levels = [one.facts.get(LEVEL, NO_LEVEL) for one in examined]
     return max(levels, key=lambda level: (level != NO_LEVEL, levels.count(level), level))

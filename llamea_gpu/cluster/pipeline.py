@@ -49,25 +49,25 @@ def find_gpus(kind: str = "") -> Gpus:
     Raises:
         ClusterError: there is none, or several kinds of which none is chosen.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    nodes_by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for node in import_ray().nodes():
         if node["Alive"] and node["Resources"].get("GPU", 0) >= 1:
             named = [name for name in node["Resources"] if name.startswith(_TYPE)]
-            found.setdefault(",".join(named).replace(_TYPE, ""), []).append(node)
+            nodes_by_kind.setdefault(",".join(named).replace(_TYPE, ""), []).append(node)
     if kind:
-        found = {name: nodes for name, nodes in found.items() if name == kind}
-    if not found:
+        nodes_by_kind = {name: nodes for name, nodes in nodes_by_kind.items() if name == kind}
+    if not nodes_by_kind:
         raise ClusterError(
             f"the cluster must have a GPU{f' of kind {kind}' if kind else ''}, but no node of it "
             f"does: start nodes with GPUs ('ray status' lists what there is)"
         )
-    if len(found) > 1:
-        kinds = ", ".join(sorted(name or "unknown" for name in found))
+    if len(nodes_by_kind) > 1:
+        kinds = ", ".join(sorted(name or "unknown" for name in nodes_by_kind))
         raise ClusterError(
             f"GPUs that are measured together must be of one kind, but the cluster has {kinds}: "
             f"choose one with --gpu"
         )
-    ((kind, nodes),) = found.items()
+    ((kind, nodes),) = nodes_by_kind.items()
     counts = [int(node["Resources"]["GPU"]) for node in nodes]
     cores = [
         int(node["Resources"].get("CPU", 0)) // gpus
@@ -86,12 +86,12 @@ def run_on(gpus: Gpus, function: Callable[..., _T], *arguments: Any) -> _T:
     ray = import_ray()
     remote = ray.remote(num_cpus=0, **_wanted(gpus))(function)
     try:
-        found: _T = ray.get(remote.remote(*arguments))
+        value: _T = ray.get(remote.remote(*arguments))
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, LlameaGpuError):
             raise error.cause from None
         raise ClusterError(f"a node of the cluster failed: {error}") from error
-    return found
+    return value
 
 
 def _wanted(gpus: Gpus) -> dict[str, Any]:
@@ -155,8 +155,8 @@ class ClusterPipeline:
     @property
     def opened(self) -> Mapping[str, Any]:
         """What the stage at the first GPU that is open reported; empty until one is."""
-        found = (engine.opened.facts for engine in self._engines if engine.opened is not None)
-        return next(found, {})
+        reports = (engine.opened.facts for engine in self._engines if engine.opened is not None)
+        return next(reports, {})
 
     def facts(self) -> list[Mapping[str, Any]]:
         """What the stage at each GPU reported, once all are open; waits for that.
@@ -171,8 +171,10 @@ class ClusterPipeline:
         while any(engine.opened is None for engine in self._engines):
             self._step(None)
             if self.ready and monotonic() - self._began > limit_s:
-                said = f"{self.ready} of {len(self._engines)} GPUs are ready after {limit_s:g} s"
-                warnings.warn(f"{said}: measuring begins without the others", stacklevel=2)
+                shortfall = (
+                    f"{self.ready} of {len(self._engines)} GPUs are ready after {limit_s:g} s"
+                )
+                warnings.warn(f"{shortfall}: measuring begins without the others", stacklevel=2)
                 break
         return [engine.opened.facts for engine in self._engines if engine.opened is not None]
 

@@ -29,10 +29,10 @@ def standings_of(pipeline: Pipeline, paths: Sequence[str], seconds: float) -> li
         RecordingError: the pipeline cannot go on.
     """
     known = list(dict.fromkeys(filter(None, paths)))
-    found = pipeline.alone({"paths": known, "seconds": seconds}, seconds + _PATIENCE_S)
-    if found is None:
+    answer = pipeline.alone({"paths": known, "seconds": seconds}, seconds + _PATIENCE_S)
+    if answer is None:
         return None
-    standings = dict(zip(known, starmap(Standing, found["standings"]), strict=True))
+    standings = dict(zip(known, starmap(Standing, answer["standings"]), strict=True))
     return [standings.get(path, _UNREAD) for path in paths]
 
 

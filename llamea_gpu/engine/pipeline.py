@@ -305,8 +305,8 @@ class Pipeline:
         item = _Item(Task(_ALONE, None), attempts=_MAX_ATTEMPTS)
         handed_out = False
         while monotonic() < deadline:
-            if found := self._taken_out(_ALONE):
-                return found.details if found.status == "ok" else None
+            if outcome := self._taken_out(_ALONE):
+                return outcome.details if outcome.status == "ok" else None
             busy = [worker for worker in self._timing.workers if worker.task is not None]
             if not handed_out:
                 for worker in busy:
@@ -564,10 +564,14 @@ class Pipeline:
     ) -> Outcome:
         """An outcome that a process could not report itself."""
         if pool is self._device_pool:
-            said = {"status": status or "runtime_error", "message": message, "benchmark_s": seconds}
-            return replace(_outcome(item, item.compiled, said), phase_s=phase_s or {})
-        said = {"status": status or "compile_error", "message": message, "compile_s": seconds}
-        return _outcome(item, said, None)
+            timed = {
+                "status": status or "runtime_error",
+                "message": message,
+                "benchmark_s": seconds,
+            }
+            return replace(_outcome(item, item.compiled, timed), phase_s=phase_s or {})
+        compiled = {"status": status or "compile_error", "message": message, "compile_s": seconds}
+        return _outcome(item, compiled, None)
 
     def _end_own(self) -> None:
         if self._own is not None:

@@ -85,16 +85,16 @@ def _standings(
     """Times relative to those who were in every round, in the unit of a usual round."""
     levels = [statistics.geometric_mean(r[i] for i in alive) for r in rounds if alive]
     usual_ms = statistics.median(levels) if levels else math.inf
-    found = []
+    standings = []
     for i in range(count):
         mine = [r[i] for r in rounds if i in r]
         if not (levels and mine and all(map(_works, mine))):
-            found.append(Standing(math.inf, math.inf, math.inf, len(mine)))
+            standings.append(Standing(math.inf, math.inf, math.inf, len(mine)))
             continue
         shares = [r[i] / level for r, level in zip(rounds, levels, strict=True) if i in r]
         time_ms = usual_ms * statistics.median(shares)
-        found.append(Standing(time_ms, min(mine), max(mine), len(mine)))
-    return found
+        standings.append(Standing(time_ms, min(mine), max(mine), len(mine)))
+    return standings
 
 
 def _works(reading_ms: float) -> bool:

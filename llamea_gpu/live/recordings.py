@@ -121,9 +121,9 @@ def _code(recording: Recording, configuration: Mapping[str, Any]) -> str:
 def _whole_config(text: str) -> dict[str, Any]:
     """What a recording says of slots that it did not vary; text from a file, so it may be off."""
     try:
-        found = json.loads(text) if text else {}
+        config = json.loads(text) if text else {}
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         return {}
-    return {name: value for name, value in found.items() if name.isidentifier()}
+    return {name: value for name, value in config.items() if name.isidentifier()}

@@ -82,13 +82,13 @@ def framework_of(script: Path) -> FrameworkName:
             else []
         )
     }
-    found = [framework for function, framework in _FUNCTIONS.items() if function in names]
-    if len(found) != 1:
+    frameworks = [framework for function, framework in _FUNCTIONS.items() if function in names]
+    if len(frameworks) != 1:
         raise SearcherError(
             f"a kernel script must define one of {', '.join(_FUNCTIONS)}, but {script} defines "
-            f"{'both' if found else 'neither'}"
+            f"{'both' if frameworks else 'neither'}"
         )
-    return found[0]
+    return frameworks[0]
 
 
 def tune_script(

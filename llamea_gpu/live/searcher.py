@@ -67,16 +67,16 @@ def load_searcher(
         SearcherError: nothing has that name, a setting does not exist, a library is missing, or
             the source breaks a rule of the contract.
     """
-    found = resolve(spec, hyperparameters)
+    searcher = resolve(spec, hyperparameters)
     if Spec.parse(spec).scheme == "hybrid":
         hybrid = parts(spec)
         following = _loaded(hybrid.following)
         build = partial(_hybrid, hybrid.first, following, hybrid.share, framework)
         return _of_library(spec, build, framework)
-    if isinstance(found, LibrarySearcher):
-        return _of_library(found.name, partial(_library, found, framework), framework)
-    _require_unsandboxed(found)
-    return live_program(found)
+    if isinstance(searcher, LibrarySearcher):
+        return _of_library(searcher.name, partial(_library, searcher, framework), framework)
+    _require_unsandboxed(searcher)
+    return live_program(searcher)
 
 
 def live_program(searcher: ProgramSearcher) -> LiveSearcher:

@@ -38,11 +38,11 @@ class ShapesResult:
     @property
     def candidates(self) -> tuple[Mapping[str, Any], ...]:
         """The best configuration of each shape, each once."""
-        found: list[Mapping[str, Any]] = []
+        configurations: list[Mapping[str, Any]] = []
         for result in self.results.values():
-            if result.best is not None and result.best.configuration not in found:
-                found.append(result.best.configuration)
-        return tuple(found)
+            if result.best is not None and result.best.configuration not in configurations:
+                configurations.append(result.best.configuration)
+        return tuple(configurations)
 
     def time_ms(self, shape: str, configuration: Mapping[str, Any]) -> float:
         """Of a configuration at a shape: inf where it fails there or was not measured."""

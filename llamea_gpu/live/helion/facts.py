@@ -110,17 +110,17 @@ def _device_facts(device: Any) -> DeviceFacts | None:
     """What the driver says of an NVIDIA GPU: a slice of one says what the slice has."""
     if device.type != "cuda" or torch.version.hip:
         return None
-    found: Any = torch.cuda.get_device_properties(device)  # has more than its annotations
+    properties: Any = torch.cuda.get_device_properties(device)  # has more than its annotations
     try:
         return DeviceFacts(
-            title=found.name,
-            compute_units=found.multi_processor_count,
+            title=properties.name,
+            compute_units=properties.multi_processor_count,
             unit_name="SM",
-            warp_size=found.warp_size,
-            shared_kib_per_unit=found.shared_memory_per_multiprocessor // 1024,
-            shared_kib_per_block=found.shared_memory_per_block_optin // 1024,
-            registers_per_unit=found.regs_per_multiprocessor,
-            l2_mib=found.L2_cache_size / 2**20,
+            warp_size=properties.warp_size,
+            shared_kib_per_unit=properties.shared_memory_per_multiprocessor // 1024,
+            shared_kib_per_block=properties.shared_memory_per_block_optin // 1024,
+            registers_per_unit=properties.regs_per_multiprocessor,
+            l2_mib=properties.L2_cache_size / 2**20,
             bandwidth_gb_s=None,
             peak_tflops={},
         )

@@ -89,10 +89,10 @@ class TuningJournal:
         for number, entry in enumerate(journal.entries, start=2):
             if "c" not in entry:
                 continue
-            found = _read(entry, space)
-            if found is None:
+            parsed = _read(entry, space)
+            if parsed is None:
                 raise unsound(entry, request.path, number)
-            config, remembered = found
+            config, remembered = parsed
             self.known[config] = remembered
             self.used_s = max(self.used_s, remembered.at_s)
         self._closing = closing.pop_all()

@@ -91,13 +91,13 @@ class PipelinedSearch(HelionSearch):
             seconds = min(kept, budget - (perf_counter() - self._autotune_budget_start))
         self.log(f"Reading the best {len(finalists)} side by side")
         configs = [member.config for member in finalists]
-        found = self.benchmark_provider.read_again(configs, monotonic() + seconds)
-        if found is None or not any(math.isfinite(each.time_ms) for each in found):
+        standings = self.benchmark_provider.read_again(configs, monotonic() + seconds)
+        if standings is None or not any(math.isfinite(each.time_ms) for each in standings):
             return False
-        for member, each in zip(finalists, found, strict=True):
+        for member, each in zip(finalists, standings, strict=True):
             if each.windows:
                 member.perfs.append(each.time_ms)
-        self.population = [m for m, each in zip(finalists, found, strict=True) if each.windows]
+        self.population = [m for m, each in zip(finalists, standings, strict=True) if each.windows]
         return True
 
 

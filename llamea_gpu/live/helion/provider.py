@@ -165,8 +165,8 @@ class PipelinedProvider(StreamedProvider):
         times = time_call(lambda: function(*arguments)) if right else {}
         time_ms = times.get("time_ms", math.inf)
         status = "ok" if right else "accuracy_error"
-        told = self.on_measured is not None  # code is generated for that alone
-        source = source_key(generate(self.kernel, config.config)) if told else None
+        has_listener = self.on_measured is not None  # code is generated for that alone
+        source = source_key(generate(self.kernel, config.config)) if has_listener else None
         seconds = perf_counter() - start - compile_s
         outcome = Outcome(-1, "ok" if right else "incorrect", compile_s, seconds, times, {})
         self._tell(config, replace(outcome, details={**times, "source": source}))

@@ -109,8 +109,8 @@ def search_class(
     Raises:
         SearcherError: it does not load, or Helion is missing or too old.
     """
-    found = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
-    found.make()  # now, rather than when a kernel is tuned
+    live_searcher = live_program(searcher) if isinstance(searcher, ProgramSearcher) else searcher
+    live_searcher.make()  # now, rather than when a kernel is tuned
     require_helion()
     from llamea_gpu.live.helion.runtime import helion_search
 
@@ -118,12 +118,12 @@ def search_class(
     from llamea_gpu.live.helion.journal import JournalRequest
     from llamea_gpu.live.helion.pipelined import make_evaluate
 
-    request = None if journal is None else JournalRequest(Path(journal), found.name)
+    request = None if journal is None else JournalRequest(Path(journal), live_searcher.name)
     return helion_search(
-        found.class_name,
-        found.make,
-        dict(found.hyperparameters),
-        found.fingerprint,
+        live_searcher.class_name,
+        live_searcher.make,
+        dict(live_searcher.hyperparameters),
+        live_searcher.fingerprint,
         partial(make_evaluate, journal=request),
         base,
     )
@@ -168,8 +168,8 @@ def require_helion() -> None:
             "tuning inside Helion needs Helion, which is not installed: install PyTorch and "
             "Triton for your GPU, then pip install helion"
         ) from None
-    found = re.match(r"(\d+)\.(\d+)", version)  # of 2.0rc1 too
-    if found is not None and tuple(map(int, found.groups())) < OLDEST:
+    match = re.match(r"(\d+)\.(\d+)", version)  # of 2.0rc1 too
+    if match is not None and tuple(map(int, match.groups())) < OLDEST:
         raise SearcherError(
             f"Helion must be {'.'.join(map(str, OLDEST))} or later, but got {version}"
         )

@@ -187,12 +187,12 @@ class HelionEvaluate(QueuedEvaluate):
         self.search.population = list(self._leaders.values())
 
     def _known(self, config: Any) -> tuple[int, ...]:
-        found = self.space.canonical(config)
-        if found is None:
+        known = self.space.canonical(config)
+        if known is None:
             raise ValueError(
                 f"evaluate needs valid configurations, but got {config!r}: use repair() first"
             )
-        return found
+        return known
 
 
 class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
@@ -393,8 +393,8 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         """What the user's filter and the backend think of a configuration."""
         wanted = self.settings.autotune_config_filter
         viable = getattr(self, "_backend_config_is_viable", None)  # from 1.5 on
-        found = config if wanted is None else wanted(config)
-        return found is not None and (viable is None or bool(viable(found)))
+        filtered = config if wanted is None else wanted(config)
+        return filtered is not None and (viable is None or bool(viable(filtered)))
 
 
 def helion_search(

@@ -207,12 +207,12 @@ def serve_timing(
 
     def handle(task: Mapping[str, Any]) -> Result:
         with _held(lock):
-            found = bench.compared(task) if "paths" in task else bench.timed(task)
-        if found["status"] == "ok" and "path" in task and not known.exists():
+            report = bench.compared(task) if "paths" in task else bench.timed(task)
+        if report["status"] == "ok" and "path" in task and not known.exists():
             draft = known.with_suffix(f".{os.getpid()}")
             draft.write_text(str(task["path"]), encoding="utf-8")
             draft.replace(known)
-        return found
+        return report
 
     with lock:
         channel.serve({"opened_s": dict(steps.seconds), "pid": os.getpid()}, handle)
@@ -276,8 +276,8 @@ def _difference(result: Any, arguments: Sequence[Any], data: TimingData) -> str:
         pairs.append((arguments, data.changed))
     options = {"scale_atol_by_expected_rms": True} if right.scaled else {}
     try:
-        for found, expected in pairs:
-            assert_close(found, expected, atol=right.absolute, rtol=right.relative, **options)
+        for actual, expected in pairs:
+            assert_close(actual, expected, atol=right.absolute, rtol=right.relative, **options)
     except AssertionError as error:
         return " ".join(str(error).split())[:300] or "differs from the baseline"
     return ""

@@ -136,7 +136,7 @@ class StreamedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             )
         unique = list({repr(config): config for config in configs}.values())
         self.submit(unique)
-        found = {
+        results = {
             repr(config): result
             for config, result in iter_with_progress(
                 self._until_budget_ends(len(unique)),
@@ -145,7 +145,7 @@ class StreamedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
                 enabled=self.settings.autotune_progress_bar,
             )
         }
-        return [found.get(repr(config)) or _unmeasured(config) for config in configs]
+        return [results.get(repr(config)) or _unmeasured(config) for config in configs]
 
     def _until_budget_ends(self, count: int) -> Iterator[tuple[Any, BenchmarkResult]]:
         while count:

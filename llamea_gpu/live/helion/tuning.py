@@ -139,19 +139,19 @@ def tune_bound(
         watch.before_s = evaluate.used_s
         watch.note(list(evaluate.costs.values()))
 
-    found = load_searcher(searcher, HelionFramework(), {})
+    live_searcher = load_searcher(searcher, HelionFramework(), {})
     base: type[HelionSearch] = PipelinedSearch
     if provider is None:
         base = search_base(settings.engine, settings.journal)
     journal = None
     if settings.journal is not None:
-        journal = JournalRequest(settings.journal, found.name, settings.shape or "")
+        journal = JournalRequest(settings.journal, live_searcher.name, settings.shape or "")
     with _settings(bound.settings, settings):
         search = helion_search(
-            found.class_name,
-            found.make,
-            dict(found.hyperparameters),
-            found.fingerprint,
+            live_searcher.class_name,
+            live_searcher.make,
+            dict(live_searcher.hyperparameters),
+            live_searcher.fingerprint,
             partial(make_evaluate, on_batch=note, journal=journal),
             base,
         )(bound, arguments, evaluations=settings.evaluations, seconds=settings.seconds)

@@ -56,8 +56,8 @@ class ExplainingEvaluate(KernelTunerEvaluate):
         for result in reversed(self.func.results):
             if tuple(result[name] for name in self.space.names) == tuple(values):
                 word = str(result.get("__error__", ""))
-                said = str(result.get(MESSAGE, ""))
-                return ": ".join(filter(None, [_FAILURES.get(word, word), said])) or None
+                message = str(result.get(MESSAGE, ""))
+                return ": ".join(filter(None, [_FAILURES.get(word, word), message])) or None
         return None
 
 
@@ -79,8 +79,8 @@ class KernelTunerFramework:
         if script is not None:
             source, arguments = script.kernel_text(), script.argument_facts()
             problem = script.problem_size()
-            said = [f"restriction: {text}" for text in script.constraints()]
-            notes = tuple(filter(None, [script.note, *said]))
+            restrictions = [f"restriction: {text}" for text in script.constraints()]
+            notes = tuple(filter(None, [script.note, *restrictions]))
         else:
             source = "\n".join(map(source_text, kernel.kernel_sources))
             arguments = tuple(map(argument_facts, getattr(options, "arguments", ()) or ()))
@@ -110,10 +110,12 @@ class KernelTunerFramework:
         if named is None:
             return None
         try:
-            found = tuple(v.index(named[n]) for n, v in zip(space.names, space.values, strict=True))
+            default = tuple(
+                v.index(named[n]) for n, v in zip(space.names, space.values, strict=True)
+            )
         except ValueError:  # a value that is not among the tunable ones
             return None
-        return found if space.contains(found) else None
+        return default if space.contains(default) else None
 
 
 def device_name(runner: Any) -> str:

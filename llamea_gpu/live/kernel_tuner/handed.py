@@ -180,7 +180,7 @@ def call_on_node(saved: bytes, processes: int, folder: Path) -> Stages:
 def _device(backend: Any) -> int:
     """Number of the device that a backend uses, whatever it calls it."""
     for name in ("device", "dev", "last_selected_device"):
-        found = getattr(backend, name, None)
-        if found is not None:
-            return int(getattr(found, "id", found))
+        device = getattr(backend, name, None)
+        if device is not None:
+            return int(getattr(device, "id", device))
     return 0

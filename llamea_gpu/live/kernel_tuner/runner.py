@@ -183,12 +183,12 @@ class PipelinedRunner(Runner):  # type: ignore[misc]
             measured = {**details["result"], **parameters, **times_ms}
             return _with_metrics(measured, options)
         failure = _ERRORS.get(outcome.status, util.RuntimeFailedConfig)()
-        said = " ".join(str(details.get("message", "")).split())
-        said = "" if said == str(failure) else said
+        message = " ".join(str(details.get("message", "")).split())
+        message = "" if message == str(failure) else message
         return {
             **parameters,
             "__error__": failure,
-            **({MESSAGE: said} if said else {}),
+            **({MESSAGE: message} if message else {}),
             **times_ms,
             "timestamp": _now(),
         }
@@ -258,7 +258,7 @@ class TolerantRun:
         return result
 
     def _failure(self, config: Sequence[Any], options: Any, error: Exception) -> KernelTunerResult:
-        said = " ".join(str(error).split())[:_MOST_SHOWN]
+        message = " ".join(str(error).split())[:_MOST_SHOWN]
         kind: util.ErrorConfig = util.CompilationFailedConfig()
         if not self._compiles:
             kind = util.RuntimeFailedConfig()
@@ -268,7 +268,7 @@ class TolerantRun:
             **dict(zip(options.tune_params, config, strict=True)),
             **dict.fromkeys(options.objective, kind),
             "__error__": kind,
-            MESSAGE: said,
+            MESSAGE: message,
         }
 
     def _believe(self, options: Any, error: Exception) -> None:

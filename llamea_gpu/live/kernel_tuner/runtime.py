@@ -103,15 +103,15 @@ class KernelTunerSpace:
         if kind not in ("hamming", "adjacent"):
             raise ValueError(f"kind must be 'hamming' or 'adjacent', but got {kind!r}")
         center = self._tuples[row]
-        found = []
+        neighbors = []
         for j, own in enumerate(center):
             line = [(*center[:j], i, *center[j + 1 :]) for i in range(self.cardinalities[j])]
             below = [other for other in line[:own] if other in self._row_of]
             above = [other for other in line[own + 1 :] if other in self._row_of]
             if kind == "adjacent" and self.ordinal[j]:
                 below, above = below[-1:], above[:1]
-            found += below + above
-        return found
+            neighbors += below + above
+        return neighbors
 
     def contains(self, config: Sequence[int]) -> bool:
         """Whether the configuration is valid."""

@@ -121,9 +121,9 @@ class _Run:
         self._settings = settings
         self._watch = watch
         self._names = list(script.arguments["tune_params"])
-        found = load_searcher(searcher, KernelTunerFramework(script), {})
+        live_searcher = load_searcher(searcher, KernelTunerFramework(script), {})
         self.strategy = PipelinedStrategy(
-            *(found.name, found.make, found.hyperparameters, settings.seed),
+            *(live_searcher.name, live_searcher.make, live_searcher.hyperparameters, settings.seed),
             engine=settings.engine,
             cluster=settings.cluster,
             gpu=settings.gpu,
