@@ -96,19 +96,19 @@ class ModelCard:
     @property
     def reasons(self) -> list[str]:
         """Why the model does not pass, as sentences; empty where it does."""
-        found = self.figures.faults()
+        reasons = self.figures.faults()
         live = self.confirmation
         if live and not (live.best is not None and live.best <= WITHIN):
             best = "none works" if live.best is None else f"the best is {live.best:.3f}"
-            found.append(
+            reasons.append(
                 f"its best predictions, measured: {best} the best known, wanted <= {WITHIN}"
             )
         if self.order and not self.order.spearman >= SAME_ORDER:
-            found.append(
+            reasons.append(
                 f"searchers: rank correlation {self.order.spearman:.3f} with live runs, "
                 f"wanted >= {SAME_ORDER}"
             )
-        return found
+        return reasons
 
     @property
     def passed(self) -> bool:

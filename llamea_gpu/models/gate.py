@@ -145,31 +145,31 @@ class Figures:
 
     def faults(self) -> list[str]:
         """What falls short of the gate, as sentences; empty where nothing does."""
-        found = self.folds.faults("held-out points")
+        faults = self.folds.faults("held-out points")
         if self.left_out:
             each = list(self.left_out.values())
-            found += _rank_faults(
+            faults += _rank_faults(
                 each, "points of an optimizer, fitted without them", "near the best"
             )
         for name, agreement in self.left_out.items():
             curve = agreement.curve
             if curve is not None and not 1 / CURVE <= curve <= CURVE:
-                found.append(
+                faults.append(
                     f"runs of {name}, fitted without its points: the best so far is predicted at "
                     f"{curve:.3f} of the measured, wanted within a factor of {CURVE}"
                 )
-        return found
+        return faults
 
 
 def _rank_faults(agreements: Sequence[Agreement], where: str, part: str) -> list[str]:
     """What falls short in the means of rank correlations, weighted by codes."""
-    found = []
+    faults = []
     overall, near = pooled(agreements)
     if not overall >= OVERALL:
-        found.append(f"{where}: {overall:.3f} of what is possible overall, wanted >= {OVERALL}")
+        faults.append(f"{where}: {overall:.3f} of what is possible overall, wanted >= {OVERALL}")
     if not near >= NEAR_BEST:
-        found.append(f"{where}: {near:.3f} {part}, wanted >= {NEAR_BEST}")
-    return found
+        faults.append(f"{where}: {near:.3f} {part}, wanted >= {NEAR_BEST}")
+    return faults
 
 
 def pooled(agreements: Sequence[Agreement]) -> tuple[float, float]:

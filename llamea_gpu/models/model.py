@@ -115,8 +115,8 @@ class SpaceModel:
             self._check(configuration)
         predicted: dict[Configuration, Outcome] = {}
         if unknown:
-            found = self._outcomes(self._fit.many(self._table.many(unknown)))
-            predicted = dict(zip(unknown, found, strict=True))
+            outcomes = self._outcomes(self._fit.many(self._table.many(unknown)))
+            predicted = dict(zip(unknown, outcomes, strict=True))
         return [self._known.get(c) or predicted[c] for c in configurations]
 
     def _outcomes(self, predictions: Predictions) -> list[Outcome]:

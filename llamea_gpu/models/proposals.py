@@ -69,8 +69,8 @@ def controls(model: SpaceModel) -> list[Configuration]:
     log_ms = model.readings.log_ms
     order = np.argsort(log_ms)[: int(np.isfinite(log_ms).sum())].tolist()
     first = [cloud.default] if cloud.default is not None else []
-    found = dict.fromkeys([*first, *(cloud.configuration(row) for row in order)])
-    return list(found)[:CONTROLS]
+    configs = dict.fromkeys([*first, *(cloud.configuration(row) for row in order)])
+    return list(configs)[:CONTROLS]
 
 
 def unmeasured(
@@ -136,13 +136,13 @@ class _Search:
         return [config for config, _ in self._ranked()[:_PARENTS]]
 
     def proposals(self, count: int) -> list[tuple[Configuration, float]]:
-        found: dict[float, Configuration] = {}
+        by_time: dict[float, Configuration] = {}
         for config, time_ms in self._ranked():
-            if len(found) == count:
+            if len(by_time) == count:
                 break
             if config not in self._measured and np.isfinite(time_ms):
-                found.setdefault(time_ms, config)
-        return [(config, time_ms) for time_ms, config in found.items()]
+                by_time.setdefault(time_ms, config)
+        return [(config, time_ms) for time_ms, config in by_time.items()]
 
     def _ranked(self) -> list[tuple[Configuration, float]]:
         return sorted(self._times.items(), key=lambda item: (item[1], item[0]))

@@ -144,7 +144,7 @@ def _log_by_code(cloud: Cloud, run: int) -> dict[str, float]:
     for row in np.flatnonzero(cloud.ok & (cloud.run == run)):
         code = str(cloud.source[row]) or str(cloud.configuration(int(row)))
         times.setdefault(code, []).append(float(cloud.times_ms[row]))
-    return {code: math.log(float(np.median(found))) for code, found in times.items()}
+    return {code: math.log(float(np.median(repeats))) for code, repeats in times.items()}
 
 
 def _noise(cloud: Cloud, log_ms: Floats, steady: Bools) -> float:

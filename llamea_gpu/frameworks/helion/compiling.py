@@ -56,8 +56,8 @@ class Resources:
     @classmethod
     def of(cls, kernels: Sequence[Any]) -> Resources:
         """Of Triton's ``CompiledKernel``s; asks the disassembler that Triton ships."""
-        found = [_resources(kernel) for kernel in kernels]
-        return cls(**{name: max(each[name] for each in found) for name in found[0]})
+        resources = [_resources(kernel) for kernel in kernels]
+        return cls(**{name: max(each[name] for each in resources) for name in resources[0]})
 
 
 def compile_configuration(
@@ -262,10 +262,10 @@ def _registers_and_spills(cubin: bytes) -> tuple[int, int]:
             text=True,
             check=True,
         )
-    found = re.search(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)", done.stdout)
-    if found is None:
+    match = re.search(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)", done.stdout)
+    if match is None:
         raise LlameaGpuError(
             f"cuobjdump must report REG, STACK and LOCAL, but printed {done.stdout[:200]!r}"
         )
-    registers, stack, local = map(int, found.groups())
+    registers, stack, local = map(int, match.groups())
     return registers, stack + local

@@ -105,14 +105,14 @@ class NormalForm:
         """
         self._answered += 1
         if self._answered % _AUDITED:
-            found = list(key)
+            indices = list(key)
             for place, inputs in self._inputs.items():
                 known = self._tables[place].get(tuple([key[i] for i in inputs]))
                 if known is None:
                     break
-                found[place] = known[0]
+                indices[place] = known[0]
             else:
-                return tuple(found)
+                return tuple(indices)
         answer = self._asked(key)
         self._note(key, answer)
         return answer

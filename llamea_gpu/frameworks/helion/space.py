@@ -94,9 +94,9 @@ class HelionSpace:
         some crash.
         """
         n = max(min(int(n), HELION_MOST_SAMPLED), 0)
-        found = dict.fromkeys(self._unsampled[:n])
-        del self._unsampled[: len(found)]
-        return self._filled(found, n)
+        starts = dict.fromkeys(self._unsampled[:n])
+        del self._unsampled[: len(starts)]
+        return self._filled(starts, n)
 
     def pool(self, n: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """(m, d) indices, at most 2,048 rows: around the best so far, then random ones.
@@ -128,9 +128,9 @@ class HelionSpace:
         if kind not in ("hamming", "adjacent"):
             raise ValueError(f"kind must be 'hamming' or 'adjacent', but got {kind!r}")
         if (home, kind) not in self._neighbors:
-            found = dict.fromkeys(self._steps(home, kind == "adjacent"))
-            found.pop(home, None)
-            self._neighbors[home, kind] = list(found)
+            neighbors = dict.fromkeys(self._steps(home, kind == "adjacent"))
+            neighbors.pop(home, None)
+            self._neighbors[home, kind] = list(neighbors)
         return list(self._neighbors[home, kind])
 
     def contains(self, config: Sequence[int]) -> bool:
@@ -155,9 +155,9 @@ class HelionSpace:
             )
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
         wanted = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
-        found = self.canonical(wanted)
-        if found is not None:
-            return found
+        normal = self.canonical(wanted)
+        if normal is not None:
+            return normal
         if not self._anchor:
             self._anchor = self._filled({}, 1)
         if not self._anchor:
@@ -193,10 +193,10 @@ class HelionSpace:
         except (TypeError, ValueError, OverflowError):
             return None
         if key not in self._canonical:
-            found = self._normalise(key)
-            if found is not None:
-                found = self._canonical.setdefault(found, found)
-            self._canonical[key] = found
+            normal = self._normalise(key)
+            if normal is not None:
+                normal = self._canonical.setdefault(normal, normal)
+            self._canonical[key] = normal
         return self._canonical[key]
 
     def flat(self, config: Sequence[int]) -> list[Any]:
@@ -260,10 +260,10 @@ class HelionSpace:
     def _normalised_flat(self, flat: list[Any]) -> list[Any] | None:
         try:
             given = copy.deepcopy(flat)  # Helion may change lists in place
-            found: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(given))
+            normal: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(given))
         except InvalidConfig:
             return None
-        return found
+        return normal
 
     def _normalise(self, key: tuple[int, ...]) -> tuple[int, ...] | None:
         try:
@@ -272,8 +272,8 @@ class HelionSpace:
             return None
         if self._accepts is not None and not self._accepts(config):
             return None
-        found = self._indices(self._config_gen.flatten(config))
-        return self._off_the_lists.setdefault(config, key) if found is None else found
+        indices = self._indices(self._config_gen.flatten(config))
+        return self._off_the_lists.setdefault(config, key) if indices is None else indices
 
     def _picked(self, flat: list[Any]) -> list[Any]:
         """The value of each parameter in a flat configuration."""
@@ -285,34 +285,34 @@ class HelionSpace:
     def _indices(self, flat: list[Any]) -> tuple[int, ...] | None:
         """None where normalisation gave a value that is not on a parameter's list."""
         pairs = zip(self._index, self._picked(flat), strict=True)
-        found = [index.get(repr(value), -1) for index, value in pairs]
-        return None if -1 in found else tuple(found)
+        indices = [index.get(repr(value), -1) for index, value in pairs]
+        return None if -1 in indices else tuple(indices)
 
     def _nearest(self, flat: list[Any]) -> tuple[int, ...]:
         """Indices of a flat configuration; of a thinned range those of the nearest value."""
-        found = []
+        indices = []
         for index, column, value in zip(self._index, self._values, self._picked(flat), strict=True):
             at = index.get(repr(value), -1)
             if at < 0 and type(value) is int and all(type(v) is int for v in column):
                 at = min(range(len(column)), key=lambda i: abs(column[i] - value))
-            found.append(max(at, 0))
-        return tuple(found)
+            indices.append(max(at, 0))
+        return tuple(indices)
 
     def _steps(self, home: tuple[int, ...], adjacent: bool) -> Iterator[tuple[int, ...]]:
         for j, cardinality in enumerate(self.cardinalities):
             for line in (range(home[j] - 1, -1, -1), range(home[j] + 1, cardinality)):
                 for i in line:
-                    found = self.canonical((*home[:j], i, *home[j + 1 :]))
-                    if found is not None and found != home:
-                        yield found
+                    neighbor = self.canonical((*home[:j], i, *home[j + 1 :]))
+                    if neighbor is not None and neighbor != home:
+                        yield neighbor
                         if adjacent and self.ordinal[j]:
                             break
         for of_list in self._lists:  # element by element may lead through a valley
             for i in range(min(self.cardinalities[j] for j in of_list)):
                 same = (*home[: of_list.start], *[i] * len(of_list), *home[of_list.stop :])
-                found = self.canonical(same)
-                if found is not None:
-                    yield found
+                neighbor = self.canonical(same)
+                if neighbor is not None:
+                    yield neighbor
 
     def _near_a_leader(self, drawn: tuple[int, ...], far: bool) -> tuple[int, ...]:
         """One of the best with some parameters changed: a log-uniform number, up to half of them.
@@ -333,27 +333,29 @@ class HelionSpace:
                 mixed[j] = drawn[j]
         return tuple(mixed)
 
-    def _filled(self, found: dict[tuple[int, ...], None], n: int) -> list[tuple[int, ...]]:
-        """``found`` with random configurations up to ``n``; fewer where they are hard to find.
+    def _filled(self, configs: dict[tuple[int, ...], None], n: int) -> list[tuple[int, ...]]:
+        """``configs`` with random configurations up to ``n``; fewer where they are hard to find.
 
         Half of the values are drawn as Helion's backend advises, half uniformly.
         """
-        found, generation, draws, last_new = dict(found), self._config_gen, 0, 0
+        configs, generation, draws, last_new = dict(configs), self._config_gen, 0, 0
         starts = set(self.starts)  # they have had their turn
         patience = min(8 * n + 64, HELION_MOST_DRAWS // 4)
         state = random.getstate()  # Helion draws from it
         random.seed(int(self._rng.integers(1 << 62)))
         try:
-            while len(found) < n and draws - last_new < (patience if found else HELION_MOST_DRAWS):
+            while len(configs) < n and draws - last_new < (
+                patience if configs else HELION_MOST_DRAWS
+            ):
                 draw = generation.random_flat if draws % 2 else generation.biased_random_flat
                 draws += 1
                 far = draws - last_new > HELION_NOTHING_NEAR
                 config = self.canonical(self._near_a_leader(self._nearest(draw()), far))
-                if config is not None and config not in found and config not in starts:
-                    found[config], last_new = None, draws
+                if config is not None and config not in configs and config not in starts:
+                    configs[config], last_new = None, draws
         finally:
             random.setstate(state)
-        return list(found)[:n]
+        return list(configs)[:n]
 
 
 def _helion_log_uniform(most: int) -> int:
@@ -405,10 +407,10 @@ def _helion_values(fragment: Any, known: Sequence[Any]) -> tuple[Any, ...]:
         values = [0, *(1 << exponent for exponent in range(fragment.high.bit_length()))]
     else:
         values = []
-    found = {repr(value): value for value in [*values, *known]}
-    if all(type(value) is int for value in found.values()):
-        return tuple(sorted(found.values()))
-    return tuple(found.values())
+    by_repr = {repr(value): value for value in [*values, *known]}
+    if all(type(value) is int for value in by_repr.values()):
+        return tuple(sorted(by_repr.values()))
+    return tuple(by_repr.values())
 
 
 def _helion_range(low: int, high: int) -> list[int]:

@@ -188,15 +188,15 @@ class _ScriptBench:
 
     def timed(self, compiled: Mapping[str, Any]) -> Result:
         """Check and time a compiled configuration, and now and then the default one."""
-        found = self._bench.timed(compiled)
+        measurement = self._bench.timed(compiled)
         self._since_control += 1
-        if self._since_control < CONTROL_EVERY or found.get("broken"):
-            return found
+        if self._since_control < CONTROL_EVERY or measurement.get("broken"):
+            return measurement
         self._since_control = 0
         start = perf_counter()
         control_ms = self._default_ms()  # shows a drift of the machine
-        seconds = found["benchmark_s"] + perf_counter() - start
-        return {**found, "control_ms": control_ms, "benchmark_s": seconds}
+        seconds = measurement["benchmark_s"] + perf_counter() - start
+        return {**measurement, "control_ms": control_ms, "benchmark_s": seconds}
 
     def _default_ms(self) -> float:
         return time_call(lambda: self._default(*self._case.arguments))["time_ms"]

@@ -75,16 +75,16 @@ def facts_of_device(device: Any) -> GpuFacts:
     """What a GPU in this machine says of itself."""
     import torch
 
-    found: Any = torch.cuda.get_device_properties(device)
+    properties: Any = torch.cuda.get_device_properties(device)
     return GpuFacts(
-        found.name,
-        (found.major, found.minor),
-        found.multi_processor_count,
-        found.shared_memory_per_block_optin,
-        found.shared_memory_per_multiprocessor,
-        found.L2_cache_size,
-        found.total_memory,
-        found.regs_per_multiprocessor,
+        properties.name,
+        (properties.major, properties.minor),
+        properties.multi_processor_count,
+        properties.shared_memory_per_block_optin,
+        properties.shared_memory_per_multiprocessor,
+        properties.L2_cache_size,
+        properties.total_memory,
+        properties.regs_per_multiprocessor,
     )
 
 
@@ -282,8 +282,8 @@ def _aligned_as_allocated() -> Iterator[None]:
 
     def answer(value: object) -> tuple[bool, bool]:
         if not isinstance(value, FakeTensor):
-            found: tuple[bool, bool] = asked(value)
-            return found
+            signature: tuple[bool, bool] = asked(value)
+            return signature
         offset = int(value.storage_offset())
         return offset * value.element_size() % _TMA_ALIGNMENT == 0, offset == 0
 

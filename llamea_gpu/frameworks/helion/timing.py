@@ -66,13 +66,13 @@ class Bench:
         """
         start = perf_counter()
         try:
-            found = self._checked_and_timed(
+            measurement = self._checked_and_timed(
                 Path(compiled["path"]), compiled.get("give_up_ms", math.inf)
             )
         except Exception as error:  # whatever a launch raises; what CUDA is left in shows below
             message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-            found = {"status": "runtime_error", "message": message, "broken": is_broken()}
-        return {**found, "benchmark_s": perf_counter() - start}
+            measurement = {"status": "runtime_error", "message": message, "broken": is_broken()}
+        return {**measurement, "benchmark_s": perf_counter() - start}
 
     def load(self, path: Path) -> None:
         """Do all that a first launch does before it launches."""
@@ -91,13 +91,13 @@ class Bench:
                 calls = [self._loaded(stack, Path(path)) for path in task["paths"]]
                 for call in calls:  # what the first call sets up is not timed
                     call()
-                found = side_by_side(
+                comparison = side_by_side(
                     lambda i, seconds: time_window(calls[i], seconds), len(calls), task["seconds"]
                 )
         except Exception as error:  # as in `timed`
             message = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             return {"status": "runtime_error", "message": message, "broken": is_broken()}
-        standings = [[s.time_ms, s.low_ms, s.high_ms, s.windows] for s in found]
+        standings = [[s.time_ms, s.low_ms, s.high_ms, s.windows] for s in comparison]
         return {"status": "ok", "standings": standings}
 
     def _loaded(self, stack: ExitStack, path: Path) -> Callable[[], object]:
@@ -115,13 +115,13 @@ class Bench:
             poison = [torch.full_like(t, poison_value(t.dtype)) for t in self._expected]
             del poison
             start = perf_counter()
-            found = function(*arguments)
+            output = function(*arguments)
             torch.cuda.synchronize()
             first_s = perf_counter() - start
-            wrong = self._check(found, arguments)
+            wrong = self._check(output, arguments)
             if wrong:
                 return {"status": "incorrect", "message": wrong}
-            del found
+            del output
             times = time_call(lambda: function(*arguments), give_up_ms=give_up_ms)
             return {"status": "ok", "first_s": first_s, **times}
 
@@ -261,11 +261,11 @@ def poison_value(dtype: Any) -> float:
     return int(torch.iinfo(dtype).max)
 
 
-def difference(found: list[Any], expected: list[Any]) -> str:
+def difference(actual: list[Any], expected: list[Any]) -> str:
     """Where a result is wrong; empty when it is right."""
-    if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in expected]:
+    if [(t.shape, t.dtype) for t in actual] != [(t.shape, t.dtype) for t in expected]:
         return "the result has other shapes or types than the default configuration's"
-    for tensor, right in zip(map(_real, found), map(_real, expected), strict=True):
+    for tensor, right in zip(map(_real, actual), map(_real, expected), strict=True):
         wide = right.float()
         tolerance = TOLERANCE.get(str(right.dtype).removeprefix("torch."), _DEFAULT_TOLERANCE)
         if not right.dtype.is_floating_point:
@@ -278,13 +278,13 @@ def difference(found: list[Any], expected: list[Any]) -> str:
     return ""
 
 
-def relative_error(found: list[Any], right: list[Any]) -> float:
+def relative_error(actual: list[Any], right: list[Any]) -> float:
     """The largest relative error of a result's tensors; inf when they cannot be compared."""
-    if [t.shape for t in found] != [t.shape for t in right] or not found:
+    if [t.shape for t in actual] != [t.shape for t in right] or not actual:
         return float("inf")
     return max(
         float((a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-30))
-        for a, b in zip(map(_real, found), map(_real, right), strict=True)
+        for a, b in zip(map(_real, actual), map(_real, right), strict=True)
     )
 
 

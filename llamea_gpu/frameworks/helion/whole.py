@@ -128,9 +128,9 @@ def bind(cloud: Cloud) -> BoundKernel:
             _bound[key] = _bind(*key)
     except RecordingError as error:
         raise SpaceError(f"{cloud.info.name}: {error}") from error
-    found = _bound[key]
-    _check(cloud, found.template)
-    return found
+    kernel = _bound[key]
+    _check(cloud, kernel.template)
+    return kernel
 
 
 def _bind(script: Path, shape: str, gpu: str, off: tuple[str, ...]) -> BoundKernel:
@@ -205,8 +205,8 @@ def _shared_space(
             return flat.nearest
 
         def canonical(self, config: Sequence[int]) -> tuple[int, ...] | None:
-            if type(config) is tuple and (found := self._canonical.get(config)) is not None:
-                return found
+            if type(config) is tuple and (normal := self._canonical.get(config)) is not None:
+                return normal
             return super().canonical(config)
 
         def _normalise(self, key: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -131,10 +131,10 @@ def load_kernel_script(path: Path, sizes: Mapping[str, Value] | None = None) -> 
         raise RecordingError(f"{with_context} must return a dict, but got {type(arguments)}")
     _check_keys(arguments, with_context)
     checked = {**arguments, "kernel_source": _resolved(arguments["kernel_source"], path.parent)}
-    found = _described(module, path, checked)
+    script = _described(module, path, checked)
     if not sizes:
-        return found
-    return replace(found, name=f"{path.stem}-{'x'.join(map(str, sizes.values()))}")
+        return script
+    return replace(script, name=f"{path.stem}-{'x'.join(map(str, sizes.values()))}")
 
 
 def parse_sizes(given: Sequence[str]) -> dict[str, Value]:
@@ -229,10 +229,10 @@ def _resolved(source: Any, folder: Path) -> Any:
     """File names made independent of the current folder; one file becomes its text."""
     if isinstance(source, list):
         return [str(_found(item, folder) or item) if _is_name(item) else item for item in source]
-    found = _found(source, folder) if _is_name(source) else None
-    if isinstance(source, Path) and found is None:
+    file = _found(source, folder) if _is_name(source) else None
+    if isinstance(source, Path) and file is None:
         raise RecordingError(f"kernel_source must be a file or source text, but {source} is not")
-    return source if found is None else found.read_text(encoding="utf-8")
+    return source if file is None else file.read_text(encoding="utf-8")
 
 
 def _is_name(source: object) -> bool:
@@ -255,8 +255,8 @@ def source_text(source: Any) -> str:
             return inspect.getsource(source)
         except (OSError, TypeError):
             return repr(source)
-    found = _found(source, Path.cwd()) if _is_name(source) else None
-    return str(source) if found is None else found.read_text(encoding="utf-8")
+    file = _found(source, Path.cwd()) if _is_name(source) else None
+    return str(source) if file is None else file.read_text(encoding="utf-8")
 
 
 def argument_facts(argument: Any) -> Mapping[str, object]:

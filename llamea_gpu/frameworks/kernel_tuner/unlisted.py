@@ -84,9 +84,9 @@ class UnlistedSpace:
         """
         rng = rng or self._rng
         for _ in range(_EMPTY_WINDOWS):
-            found = self._window(self._random_values(rng))
-            if found:
-                return found[int(rng.integers(len(found)))]
+            window = self._window(self._random_values(rng))
+            if window:
+                return window[int(rng.integers(len(window)))]
         return None
 
     def sample(self, n: int) -> list[Configuration]:
@@ -95,14 +95,14 @@ class UnlistedSpace:
         A log-uniform number of parameters is changed, at most half.
         """
         n = max(min(int(n), MOST_SAMPLED), 0)
-        found = dict.fromkeys(self.starts[: 0 if self.leaders else n])
+        configs = dict.fromkeys(self.starts[: 0 if self.leaders else n])
         picks, empty = max(1, min(_PICKS, n // _PICKS)), 0
-        while len(found) < n and empty < _EMPTY_WINDOWS:
-            window = [c for c in self._window(self._values_near()) if c not in found]
+        while len(configs) < n and empty < _EMPTY_WINDOWS:
+            window = [c for c in self._window(self._values_near()) if c not in configs]
             empty = 0 if window else empty + 1
             for i in self._rng.permutation(len(window))[:picks]:
-                found[window[i]] = None
-        return list(found)[:n]
+                configs[window[i]] = None
+        return list(configs)[:n]
 
     def pool(self, n: int) -> NDArray[np.int64]:
         """(m, d) value indices: neighbours of the best, then a sample that stays the same."""
@@ -126,13 +126,13 @@ class UnlistedSpace:
             )
         if home not in self._steps:
             self._steps[home] = [self._line(home, j) for j in range(len(home))]
-        found = []
+        neighbors = []
         for j, line in enumerate(self._steps[home]):
             below, above = [i for i in line if i < home[j]], [i for i in line if i > home[j]]
             if kind == "adjacent" and self.ordinal[j]:
                 below, above = below[-1:], above[:1]
-            found += [(*home[:j], i, *home[j + 1 :]) for i in (*below, *above)]
-        return found
+            neighbors += [(*home[:j], i, *home[j + 1 :]) for i in (*below, *above)]
+        return neighbors
 
     def contains(self, config: Sequence[int]) -> bool:
         """Whether the restrictions and the device allow it."""
@@ -224,10 +224,10 @@ class UnlistedSpace:
         if default is None:
             return None
         try:
-            found = tuple(
+            indices = tuple(
                 [repr(v) for v in values].index(repr(default[name]))
                 for name, values in zip(self.names, self.values, strict=True)
             )
         except (KeyError, ValueError):
             return None
-        return self.canonical(found)
+        return self.canonical(indices)
