@@ -51,14 +51,14 @@ def random_settings(defaults: Settings, rng: np.random.Generator) -> Settings:
 def distinct_settings(defaults: Settings, size: int, seed: int) -> list[Settings]:
     """``defaults``, then up to ``size`` - 1 others by `random_settings`, all distinct."""
     rng = np.random.default_rng(seed)
-    found = [defaults]
+    settings = [defaults]
     for _ in range(_MOST_DRAWS * size):
-        if len(found) >= size:
+        if len(settings) >= size:
             break
         drawn = random_settings(defaults, rng)
-        if drawn not in found:
-            found.append(drawn)
-    return found
+        if drawn not in settings:
+            settings.append(drawn)
+    return settings
 
 
 def _has_range(value: Number) -> bool:

@@ -66,8 +66,10 @@ def _literals(owner: ast.ClassDef, tree: ast.Module) -> list[_Literal]:
         *zip(defaulted, arguments.defaults, strict=True),
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
-    found = ((argument.arg, node, _literal(node)) for argument, node in pairs if node is not None)
-    return [(name, node, value) for name, node, value in found if value is not None]
+    literals = (
+        (argument.arg, node, _literal(node)) for argument, node in pairs if node is not None
+    )
+    return [(name, node, value) for name, node, value in literals if value is not None]
 
 
 def _literal(node: ast.expr) -> Hyperparameter | None:

@@ -59,13 +59,13 @@ def provenance_of(name: str) -> Provenance:
         SearcherError: the card is no JSON.
     """
     card = _card(name)
-    told = card.get("provenance")
-    told = told if isinstance(told, dict) else {}
-    parents = told.get("parents")
+    provenance = card.get("provenance")
+    provenance = provenance if isinstance(provenance, dict) else {}
+    parents = provenance.get("parents")
     return Provenance(
         origin="shipped",
-        model=_text(told, "model"),
-        run=_text(told, "run"),
+        model=_text(provenance, "model"),
+        run=_text(provenance, "run"),
         parents=tuple(map(str, parents)) if isinstance(parents, list) else (),
         date=_text(card, "date"),
         command=_text(card, "command"),

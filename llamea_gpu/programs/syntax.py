@@ -53,14 +53,14 @@ def method_of(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 def methods_of(tree: ast.Module, name: str) -> dict[ast.ClassDef, ast.FunctionDef | None]:
     """The method ``name`` of each class at module level: its own, or that of a class before it."""
-    found: dict[ast.ClassDef, ast.FunctionDef | None] = {}
+    methods: dict[ast.ClassDef, ast.FunctionDef | None] = {}
     latest: dict[str, ast.FunctionDef | None] = {}  # by the class's name
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = (latest.get(base.id) for base in node.bases if isinstance(base, ast.Name))
             inherited = next((method for method in bases if method is not None), None)
-            found[node] = latest[node.name] = method_of(node, name) or inherited
-    return found
+            methods[node] = latest[node.name] = method_of(node, name) or inherited
+    return methods
 
 
 def _is_huge(node: ast.AST) -> bool:

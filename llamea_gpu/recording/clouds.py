@@ -216,10 +216,10 @@ class _Session:
         tracker = self._tracker
         while tracker.done < measurements:
             while len(self._flying) < min(ahead, measurements - tracker.done):
-                found = self._mixture.propose()
-                if found is None:
+                proposal = self._mixture.propose()
+                if proposal is None:
                     break
-                pipeline.submit([self._task(*found)])
+                pipeline.submit([self._task(*proposal)])
             outcomes = pipeline.wait(deadline)
             for outcome in outcomes:
                 self._take_in(outcome)
@@ -262,14 +262,14 @@ def _given(space: WholeSpace, points: Points | None) -> list[tuple[Configuration
     """The points, normalised."""
     if points is None:
         return []
-    for name, wanted, found in (
+    for name, wanted, actual in (
         ("names", points.names, space.names),
         ("values", points.values, space.values),
     ):
-        if repr(wanted) != repr(found):
+        if repr(wanted) != repr(actual):
             raise RecordingError(
                 f"points must be of the space that is measured, but their {name} are "
-                f"{quoted(wanted)}, those here {quoted(found)}: they are of another kernel, shape "
+                f"{quoted(wanted)}, those here {quoted(actual)}: they are of another kernel, shape "
                 f"or version"
             )
     given = [(space.canonical(config), config, how) for config, how in points.rows]
@@ -298,13 +298,13 @@ def _mixture(
 
 def _row(outcome: Outcome) -> dict[str, Any]:
     """A journal's line, as far as every framework's outcomes are alike."""
-    said, ok = outcome.details, outcome.status == "ok"
+    details, ok = outcome.details, outcome.status == "ok"
     return {
         "status": outcome.status,
-        "ms": said["time_ms"] if ok else None,
+        "ms": details["time_ms"] if ok else None,
         "compile_s": round(outcome.compile_s, 4),
         "bench_s": round(outcome.benchmark_s, 4),
-        "message": None if ok else str(said.get("message", ""))[:_MESSAGE],
+        "message": None if ok else str(details.get("message", ""))[:_MESSAGE],
     }
 
 

@@ -85,9 +85,9 @@ class Mixture:
         total = sum(self._counts.values()) + 1
         lag = {how: share * total - self._counts[how] for how, share in self._shares.items()}
         for how in sorted(lag, key=lag.__getitem__, reverse=True):
-            found = self._asked(how)
-            if found is not None:
-                return self._proposed(found, how)
+            candidate = self._asked(how)
+            if candidate is not None:
+                return self._proposed(candidate, how)
         return None
 
     def learn(self, config: Configuration, cost: float, how: str) -> None:
@@ -122,9 +122,9 @@ class Mixture:
         if how in self._searchers:
             return self._of_searcher(self._searchers[how])
         for _ in range(_MOST_STEPS if how == "step" else _TRIES):
-            found = self._ways[how]()
-            if found is not None and self._is_new(found):
-                return found
+            config = self._ways[how]()
+            if config is not None and self._is_new(config):
+                return config
         return None
 
     def _of_searcher(self, searcher: Trajectories) -> Configuration | None:

@@ -36,12 +36,12 @@ def optimizer_of(spec: str) -> Optimizer:
     Raises:
         SearcherError: nothing has that name, or it cannot run outside of the sandbox.
     """
-    found = resolve(spec)
-    if not isinstance(found, ProgramSearcher):
-        return found.build()
-    if found.first is not None:
+    searcher = resolve(spec)
+    if not isinstance(searcher, ProgramSearcher):
+        return searcher.build()
+    if searcher.first is not None:
         raise SearcherError(f"{spec} runs in the sandbox alone: it cannot propose configurations")
-    return make(found.program)
+    return make(searcher.program)
 
 
 class Trajectory:

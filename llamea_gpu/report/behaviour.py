@@ -140,21 +140,21 @@ def novelty_chart(behaviours: BehaviourMap) -> Chart:
     """Distance to the nearest earlier candidate, and spread of the elite, over the run."""
     written = [i for i, c in enumerate(behaviours.candidates) if c.is_written]
     slots = [behaviours.candidates[i].slot for i in written]
-    told = {"customdata": slots, "hovertemplate": "#%{x}: %{y:.3f}<extra></extra>"}
+    hover_options = {"customdata": slots, "hovertemplate": "#%{x}: %{y:.3f}<extra></extra>"}
     traces = [
         marks(
             "to the nearest earlier candidate",
             slots,
             behaviours.novelty[written].tolist(),
             marker={"color": "@s1", "size": 7},
-            **told,
+            **hover_options,
         ),
         lines(
             "mean within the elite",
             slots,
             behaviours.elite_spread[written].tolist(),
             line={"color": "@s2", "width": 2, "shape": "hv"},
-            **told,
+            **hover_options,
         ),
     ]
     spread = [float(v) for v in behaviours.elite_spread[written] if np.isfinite(v)]

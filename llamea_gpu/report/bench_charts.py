@@ -134,9 +134,11 @@ def convergence(
                 **group,
             )
             traces.append(band)
-        told = f"%{{y:.3f}}<extra>{short[name]}</extra>"
+        template = f"%{{y:.3f}}<extra>{short[name]}</extra>"
         traces.append(
-            lines(short[name], x, _rounded(curve), line=line(place), hovertemplate=told, **group)
+            lines(
+                short[name], x, _rounded(curve), line=line(place), hovertemplate=template, **group
+            )
         )
         quarters = [CURVE_POINTS * part // 4 - (part == 4) for part in range(5)]
         rows.append((name, *(number(curve[at]) for at in quarters)))

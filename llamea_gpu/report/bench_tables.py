@@ -45,13 +45,15 @@ def standings_table(
 def _speed_up(standing: Standing, spaces: Sequence[SpaceInfo]) -> str:
     """Over the configurations that kernels ship with, geometric mean of those that are known."""
     pairs = zip(standing.spaces, spaces, strict=True)
-    ratios = [s.default_ms / _final_ms(found, s) for found, s in pairs if s.default_ms]
+    ratios = [
+        s.default_ms / _final_ms(space_standing, s) for space_standing, s in pairs if s.default_ms
+    ]
     return f"{geometric_mean(ratios):.2f}×" if ratios else "–"
 
 
-def _final_ms(found: SpaceStanding, space: SpaceInfo) -> float:
+def _final_ms(standing: SpaceStanding, space: SpaceInfo) -> float:
     """The kernel's time after a run, mean over runs."""
-    return space.optimum_ms * (1 + found.regret)
+    return space.optimum_ms * (1 + standing.regret)
 
 
 def effort_table(standings: Sequence[Standing], measure: Measure) -> Table:

@@ -61,17 +61,17 @@ def comparison_page(
 def _sentences(main: Scores, again: Rescored | None) -> tuple[str, ...]:
     last = max((row.answers for row in main.strategies), default=0)
     rows = [row for row in main.strategies if row.answers == last]
-    found = [
+    sentences = [
         f"{row.strategy}: {main.measure.name} {_estimate(row.score, row.interval)} after {last} "
         f"answers" + (f", {_step(row)} against {REFERENCE}." if row.difference is not None else ".")
         for row in rows
     ]
     if again is None:
-        found.append(
+        sentences.append(
             "These are the scores that the runs chose their best by, which are too high: the best "
             "of many is chosen for its luck too."
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _best_so_far(key: str, scores: Scores) -> Chart:

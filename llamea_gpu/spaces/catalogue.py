@@ -111,11 +111,11 @@ def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[
             )
         names += held if part is None else [f"{name}~{part}" for name in held]
     recordings = [load_space(name, search_path) for name in names]
-    found = [recording.info.name for recording in recordings]
-    if not found or len(set(found)) < len(found):
+    recording_names = [recording.info.name for recording in recordings]
+    if not recording_names or len(set(recording_names)) < len(recording_names):
         raise UnknownSpaceError(
             f"spaces must be at least one, and each named once, but "
-            f"{quoted(list(specs))} gives {quoted(found)}"
+            f"{quoted(list(specs))} gives {quoted(recording_names)}"
         )
     return recordings
 

@@ -169,8 +169,8 @@ class Cloud:
         """
         timed = np.flatnonzero(self.ok & (self.benchmark_s > 0))
         group = self.groups()[timed]
-        found = [timed[group == number] for number in dict.fromkeys(group.tolist())]
-        return [rows for rows in found if len(rows) > 1]
+        rows_by_group = [timed[group == number] for number in dict.fromkeys(group.tolist())]
+        return [rows for rows in rows_by_group if len(rows) > 1]
 
     # -- checks -----------------------------------------------------------------------------
 
@@ -302,23 +302,23 @@ def merged(clouds: Iterable[Cloud]) -> Cloud:
         SpaceError: none at all; of different kernels, shapes, arguments, devices, frameworks or
             parameters; or one run's measurements twice.
     """
-    found = list(clouds)
-    if not found:
+    inputs = list(clouds)
+    if not inputs:
         raise SpaceError("clouds to merge must be at least one, but there is none")
-    first = found[0]
-    for other in found[1:]:
+    first = inputs[0]
+    for other in inputs[1:]:
         _check_same_space(first, other)
-    _check_distinct_runs(found)
-    offsets = np.cumsum([0, *(len(cloud.runs) for cloud in found)])
-    starts = dict.fromkeys(start for cloud in found for start in cloud.starts)
-    run = [cloud.run + offset for cloud, offset in zip(found, offsets, strict=False)]
+    _check_distinct_runs(inputs)
+    offsets = np.cumsum([0, *(len(cloud.runs) for cloud in inputs)])
+    starts = dict.fromkeys(start for cloud in inputs for start in cloud.starts)
+    run = [cloud.run + offset for cloud, offset in zip(inputs, offsets, strict=False)]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(cloud, name) for cloud in found]) for name in _ARRAYS
+        name: np.concatenate([getattr(cloud, name) for cloud in inputs]) for name in _ARRAYS
     }
     return replace(
         first,
         starts=tuple(starts),
-        runs=tuple(run for cloud in found for run in cloud.runs),
+        runs=tuple(run for cloud in inputs for run in cloud.runs),
         run=np.concatenate(run),
         recipe=RECIPES[-1],
         **columns,

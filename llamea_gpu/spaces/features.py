@@ -219,7 +219,7 @@ def _neighbourhood(recording: Recording) -> _Neighbourhood:
     else:  # too many neighbours for a table: evenly spaced rows stand for all
         rows = np.linspace(0, space.size - 1, SAMPLED_ROWS).astype(np.int64)
         lists = [space.neighbor_rows(int(row), "hamming") for row in rows]
-        degrees = np.array([len(found) for found in lists])
+        degrees = np.array([len(neighbors) for neighbors in lists])
         targets = np.concatenate(lists).astype(np.int64)
     sources = np.repeat(rows, degrees)
     beaten = np.zeros(space.size, dtype=np.bool_)
@@ -267,7 +267,7 @@ def _interactions(recording: Recording) -> tuple[tuple[str, str, float], ...]:
         return ()
     residual = _additive_residual(configurations, space.cardinalities, log_time)
     squares = float(np.sum(residual**2))
-    found = []
+    interactions = []
     for a, b in itertools.combinations(varying, 2):
         codes = configurations[:, a] * space.cardinalities[b] + configurations[:, b]
         cells = int(np.count_nonzero(np.bincount(codes)))
@@ -276,9 +276,9 @@ def _interactions(recording: Recording) -> tuple[tuple[str, str, float], ...]:
         between = squares * _explained(residual, codes)
         share = (between - (cells - 1) * (squares - between) / (len(codes) - cells)) / total
         if share > 0:
-            found.append((space.names[a], space.names[b], share))
+            interactions.append((space.names[a], space.names[b], share))
     # Stable: equal shares keep the order of the parameters.
-    return tuple(sorted(found, key=lambda item: -item[2])[:STRONGEST_PAIRS])
+    return tuple(sorted(interactions, key=lambda item: -item[2])[:STRONGEST_PAIRS])
 
 
 def _additive_residual(

@@ -87,13 +87,13 @@ def _part(recording: Recording, kept: Mask, name: str) -> Recording:
     names, values, columns = [], [], []
     fixed = {}
     for j, parameter in enumerate(space.names):
-        found, places = np.unique(left[:, j], return_inverse=True)
-        if len(found) > 1:
+        indices, places = np.unique(left[:, j], return_inverse=True)
+        if len(indices) > 1:
             names.append(parameter)
-            values.append([space.values[j][i] for i in found])
+            values.append([space.values[j][i] for i in indices])
             columns.append(places)
         else:
-            fixed[parameter] = space.values[j][found[0]]
+            fixed[parameter] = space.values[j][indices[0]]
     default = info.default_configuration
     if default is not None:
         held = all(default.get(parameter) == value for parameter, value in fixed.items())

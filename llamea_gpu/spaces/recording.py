@@ -186,10 +186,10 @@ class Recording:
     @property
     def default_ms(self) -> float | None:
         """Time of the configuration that the kernel ships with; None where that is not known."""
-        told = self.info.references_ms.get("helion_default")
+        helion_default_ms = self.info.references_ms.get("helion_default")
         default, space = self.info.default_configuration, self.space
-        if told is not None or default is None:
-            return told
+        if helion_default_ms is not None or default is None:
+            return helion_default_ms
         try:
             pairs = zip(space.names, space.values, strict=True)
             row = space.row(tuple(values.index(default[name]) for name, values in pairs))

@@ -154,8 +154,8 @@ class SearchSpace:
         inside = np.all((array >= 0) & (array < np.array(self.cardinalities)), axis=1)
         keys = self._keys_of(np.where(inside[:, None], array, 0))
         position = np.minimum(np.searchsorted(self._keys, keys), self.size - 1)
-        found = inside & (self._keys[position] == keys)
-        return np.where(found, position, -1).astype(np.int32)
+        valid = inside & (self._keys[position] == keys)
+        return np.where(valid, position, -1).astype(np.int32)
 
     def configuration(self, row: int) -> Configuration:
         """The configuration of a row, as a tuple of Python ints."""
@@ -333,7 +333,7 @@ class SearchSpace:
 
     def _query_neighbors(self, row: int, kind: str) -> npt.NDArray[np.int32]:
         center = self.configurations[row].astype(np.int64)
-        found: list[npt.NDArray[np.int32]] = []
+        neighbors: list[npt.NDArray[np.int32]] = []
         for j, cardinality in enumerate(self.cardinalities):
             line = np.repeat(center[None, :], cardinality, axis=0)
             line[:, j] = np.arange(cardinality)
@@ -342,8 +342,8 @@ class SearchSpace:
             below, above = below[below >= 0], above[above >= 0]
             if kind == "adjacent" and self.ordinal[j]:
                 below, above = below[-1:], above[:1]
-            found += [below, above]
-        return np.concatenate(found)
+            neighbors += [below, above]
+        return np.concatenate(neighbors)
 
     def _checked_indices(
         self, configurations: npt.ArrayLike

@@ -91,7 +91,7 @@ def _provenance(
     measured, size = len(rows), plan.grid.size
     compilers, devices = processes
     codes = len({row["source"] for row in rows if "source" in row})
-    found = {
+    provenance = {
         "source": f"recorded by llamea_gpu {__version__}",
         "command": settings.command,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
@@ -121,7 +121,7 @@ def _provenance(
         "gpu_at_end": json.dumps(clocks[-1]) if clocks else "",
         "failures": _failures(rows),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in provenance.items() if value}
 
 
 def _spread(rows: Iterable[Mapping[str, Any]]) -> str:

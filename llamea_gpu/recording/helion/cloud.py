@@ -200,12 +200,12 @@ def plan_cloud(
 
 def measured(outcome: Outcome) -> dict[str, Any]:
     """Entries of a journal's line."""
-    said, ok = outcome.details, outcome.status == "ok"
+    details, ok = outcome.details, outcome.status == "ok"
     return {
-        "lo": said.get("low_ms") if ok else None,
-        "hi": said.get("high_ms") if ok else None,
-        "source": said.get("source"),
-        "control": said.get("control_ms"),
+        "lo": details.get("low_ms") if ok else None,
+        "hi": details.get("high_ms") if ok else None,
+        "source": details.get("source"),
+        "control": details.get("control_ms"),
     }
 
 
@@ -217,12 +217,12 @@ def _drawn(space: Any, generation: Any, rng: np.random.Generator) -> Configurati
     random.seed(int(rng.integers(1 << 62)))
     draw = generation.random_flat if rng.random() < 0.5 else generation.biased_random_flat
     try:
-        found: Configuration | None = space.place(generation.unflatten(draw()))
+        config: Configuration | None = space.place(generation.unflatten(draw()))
     except InvalidConfig:
         return None
     finally:
         random.setstate(state)
-    return found
+    return config
 
 
 def _provenance(settings: MixtureSettings, how: HelionSettings, gpus: int) -> dict[str, str]:

@@ -85,11 +85,11 @@ class Grid:
 
     def indices(self, point: int) -> tuple[int, ...]:
         """Value indices of a point."""
-        found = []
+        indices = []
         for values in reversed(self.values):
             point, index = divmod(point, len(values))
-            found.append(index)
-        return tuple(reversed(found))
+            indices.append(index)
+        return tuple(reversed(indices))
 
     def config(self, point: int, default: Mapping[str, Any]) -> dict[str, Any]:
         """A whole Helion configuration: ``default`` with the point's values in it.
@@ -159,16 +159,16 @@ def slots_of(bound: Any) -> tuple[Slot, ...]:
     placed = getattr(generation, "_key_to_flat_indices", None)
     if placed is None:
         raise RecordingError("listing a kernel's slots needs helion>=1.5: update it")
-    found = []
+    slots = []
     for key, (positions, is_sequence) in placed.items():
         for i, position in enumerate(positions):
             name = f"{key}[{i}]" if is_sequence else key
             values = _searched(generation.flat_spec[position])
             if key not in default:  # it matters for other values of other slots only
-                found.append(Slot(name, values, generation.flat_spec[position].default()))
+                slots.append(Slot(name, values, generation.flat_spec[position].default()))
             elif (value := _get(default, name)) is not _ABSENT:
-                found.append(Slot(name, values, _from_toml(value)))
-    return tuple(found)
+                slots.append(Slot(name, values, _from_toml(value)))
+    return tuple(slots)
 
 
 # What to vary first, and to how many values, step by step: block sizes, warps and program order
@@ -289,8 +289,8 @@ def _searched(fragment: Any) -> tuple[Any, ...]:
 
 
 def _get(config: Mapping[str, Any], name: str) -> Any:
-    found = _ELEMENT.fullmatch(name)
-    key, place = (found.group(1), int(found.group(2))) if found else (name, None)
+    match = _ELEMENT.fullmatch(name)
+    key, place = (match.group(1), int(match.group(2))) if match else (name, None)
     value = config.get(key, _ABSENT)
     if isinstance(value, list | tuple) and key != name:
         return value[place] if place is not None and place < len(value) else _ABSENT
@@ -300,13 +300,13 @@ def _get(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _set(config: dict[str, Any], name: str, value: Any) -> None:
-    found = _ELEMENT.fullmatch(name)
+    match = _ELEMENT.fullmatch(name)
     given = list(value) if isinstance(value, tuple) else value
-    if found is None:
+    if match is None:
         held = config.get(name)
         config[name] = [given] * len(held) if isinstance(held, list) else given
         return
-    key, place = found.group(1), int(found.group(2))
+    key, place = match.group(1), int(match.group(2))
     held = config.get(key)
     if not isinstance(held, list) or place >= len(held):
         raise RecordingError(

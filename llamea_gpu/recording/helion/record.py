@@ -302,10 +302,10 @@ def _check_slots(grid: Grid, default: Mapping[str, Any], slots: Sequence[Slot]) 
     grid.config(0, default)  # elements of lists are there, too
 
 
-def common_facts(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def common_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The first GPU's; times of default and reference as medians over all GPUs."""
     times = ("default_ms", "reference_ms")
-    return {**found[0], **{key: float(np.median([f[key] for f in found])) for key in times}}
+    return {**facts[0], **{key: float(np.median([f[key] for f in facts])) for key in times}}
 
 
 def _identity(plan: RecordingPlan, settings: HelionSettings, compilers: int) -> dict[str, Any]:

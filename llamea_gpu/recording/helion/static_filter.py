@@ -147,12 +147,12 @@ def _drawn(spec: Any, count: int, seed: int) -> list[dict[str, Any]]:
     state = random.getstate()  # Helion draws from the global generator
     random.seed(seed)
     try:
-        found: dict[str, dict[str, Any]] = {}
+        configs: dict[str, dict[str, Any]] = {}
         for _ in range(20 * count):
             config = generation.unflatten(generation.random_flat())
-            found.setdefault(repr(config), dict(config.config))
-            if len(found) == count:
+            configs.setdefault(repr(config), dict(config.config))
+            if len(configs) == count:
                 break
-        return list(found.values())
+        return list(configs.values())
     finally:
         random.setstate(state)

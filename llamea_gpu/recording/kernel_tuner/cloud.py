@@ -130,13 +130,13 @@ def plan_cloud(
 
 def measured(outcome: Outcome) -> dict[str, Any]:
     """Entries of a journal's line. What the device cannot launch is a failure to run."""
-    found = measurement(outcome)
-    status = "runtime_error" if found["status"] == LEFT_OUT else found["status"]
+    entry = measurement(outcome)
+    status = "runtime_error" if entry["status"] == LEFT_OUT else entry["status"]
     return {
         "status": status,
-        "ms": found["time_ms"] if status == "ok" else None,
-        "compile_s": found["compile_s"],
-        "bench_s": found["benchmark_s"],
+        "ms": entry["time_ms"] if status == "ok" else None,
+        "compile_s": entry["compile_s"],
+        "bench_s": entry["benchmark_s"],
     }
 
 
@@ -146,7 +146,7 @@ def _provenance(
     settings: MixtureSettings,
     how: KernelTunerSettings,
 ) -> dict[str, str]:
-    found = {
+    provenance = {
         **cloud_provenance(settings),
         "kernel_tuner": kernel_tuner_version(),
         "driver": gpu.get("driver", ""),
@@ -154,4 +154,4 @@ def _provenance(
         **how_measured(facts, how),
         "devices": str(len(how.devices)),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in provenance.items() if value}

@@ -298,7 +298,7 @@ def _provenance(
     environment = facts["environment"]
     clocks = [e["clocks"] for e in entries if e.get("clocks")]
     left_out = counts[LEFT_OUT]
-    found = {
+    provenance = {
         "source": f"recorded by llamea_gpu {__version__}, Kernel Tuner {kernel_tuner_version()}",
         "command": settings.command,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
@@ -315,7 +315,7 @@ def _provenance(
         "gpu_at_start": json.dumps(clocks[0]) if clocks else "",
         "gpu_at_end": json.dumps(clocks[-1]) if clocks else "",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in provenance.items() if value}
 
 
 def how_measured(facts: Mapping[str, Any], settings: KernelTunerSettings) -> dict[str, str]:

@@ -104,10 +104,10 @@ function part(key, title, ...content) {
 function detailParts(candidate) {
   const parts = [];
   if (candidate.spaces.length) {
-    const told = candidate.feedback.map((sentence) => element("li", {}, sentence));
+    const feedback = candidate.feedback.map((sentence) => element("li", {}, sentence));
     parts.push(part("scores", "Scores and feedback", scoreTable(candidate),
-      told.length ? element("h4", {}, "What a model that builds on it is told") : null,
-      told.length ? element("ul", {}, ...told) : null));
+      feedback.length ? element("h4", {}, "What a model that builds on it is told") : null,
+      feedback.length ? element("ul", {}, ...feedback) : null));
   }
   if (Object.keys(candidate.curves).length && plotly) {
     const hosts = Object.keys(candidate.curves).map((space) => element("div", {},
@@ -142,13 +142,13 @@ function diffOf(candidate, parent) {
 function scoreTable(candidate) {
   const columns = ["space", `${details.measure} ± s.e.`, "best seed program", "its score", "difference", "evaluations", "failed", "revisits", "last improvement", "final regret", "own CPU s"];
   const head = element("tr", {}, ...columns.map((name, i) => element("th", { scope: "col", class: i === 0 || i === 2 ? "text" : null }, name)));
-  const rows = candidate.spaces.map((found) => element("tr", {},
-    element("th", { scope: "row" }, found.space),
+  const rows = candidate.spaces.map((score) => element("tr", {},
+    element("th", { scope: "row" }, score.space),
     ...[
-      `${fixed(found.p)} ± ${fixed(found.standard_error)}`, found.reference, fixed(found.reference_p),
-      found.p === null || found.reference_p === null ? "–" : (found.p >= found.reference_p ? "+" : "") + fixed(found.p - found.reference_p),
-      fixed(found.evaluations, 1), percent(found.failure_share), percent(found.revisit_share),
-      `${percent(found.last_improvement)} of the budget`, percent(found.regret), fixed(found.cpu_s, 2),
+      `${fixed(score.p)} ± ${fixed(score.standard_error)}`, score.reference, fixed(score.reference_p),
+      score.p === null || score.reference_p === null ? "–" : (score.p >= score.reference_p ? "+" : "") + fixed(score.p - score.reference_p),
+      fixed(score.evaluations, 1), percent(score.failure_share), percent(score.revisit_share),
+      `${percent(score.last_improvement)} of the budget`, percent(score.regret), fixed(score.cpu_s, 2),
     ].map((text, i) => element("td", { class: i === 1 ? "text" : null }, text))));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores by space" },
     element("table", {}, element("caption", {}, `${candidate.id} by space, means over its runs`),

@@ -14,15 +14,15 @@ function placesOf(spec) {
 }
 
 function lineage(slot) {
-  const found = new Set();
+  const slots = new Set();
   const waiting = [slot];
   while (waiting.length) {
     const next = waiting.pop();
-    if (found.has(next) || !bySlot.has(next)) continue;
-    found.add(next);
+    if (slots.has(next) || !bySlot.has(next)) continue;
+    slots.add(next);
     waiting.push(...bySlot.get(next).parents.map((parent) => parent.slot));
   }
-  return [...found];
+  return [...slots];
 }
 
 function treeSpec() {

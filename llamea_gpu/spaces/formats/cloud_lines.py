@@ -179,12 +179,12 @@ class _Rows:
 
     def _run_of(self, fields: Fields, facts: object) -> dict[str, str]:
         """What is said of a run, as texts."""
-        said = {"file": fields.path.name}
+        run = {"file": fields.path.name}
         if facts is not None:
             if not isinstance(facts, dict):
                 raise fields.error(f"the facts of a run must be an object, but are {quoted(facts)}")
-            said |= {key: str(value) for key, value in facts.items() if is_value(value)}
-        return said
+            run |= {key: str(value) for key, value in facts.items() if is_value(value)}
+        return run
 
     def _info(self, name: str | None) -> RecordingInfo:
         header = self._header
@@ -248,10 +248,10 @@ def _entry(config: Mapping[str, Any], name: object) -> object:
 
     Of an order it is the rank of the element at that place among those that are left.
     """
-    found = _NAME.fullmatch(str(name))
-    if found is None:
+    match = _NAME.fullmatch(str(name))
+    if match is None:
         return _NOTHING
-    key, element, place = found.groups()
+    key, element, place = match.groups()
     value: Any = config.get(key, _NOTHING)
     for i in (element, place):
         if i is None:

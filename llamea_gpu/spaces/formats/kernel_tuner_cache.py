@@ -180,10 +180,10 @@ def _complete_entries(path: Path, text: str, position: int) -> tuple[dict[str, A
         start = separator.match(text, end).end()  # type: ignore[union-attr]  # matches nothing too
         try:
             key, after = decoder.raw_decode(text, start)
-            found = colon.match(text, after)
-            if not isinstance(key, str) or found is None:
+            match = colon.match(text, after)
+            if not isinstance(key, str) or match is None:
                 return entries, end
-            value, after = decoder.raw_decode(text, found.end())
+            value, after = decoder.raw_decode(text, match.end())
         except (ValueError, RecursionError):
             return entries, end
         if key in entries:
