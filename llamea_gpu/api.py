@@ -148,24 +148,24 @@ class Bench:
         rows = []
         spaces = {space.name: space for space in self.results.plan.spaces}
         for standing in self._analysis.standings:
-            for found in standing.spaces:
-                space = spaces[found.space]
-                final_ms = space.optimum_ms * (1 + found.regret)
+            for space_standing in standing.spaces:
+                space = spaces[space_standing.space]
+                final_ms = space.optimum_ms * (1 + space_standing.regret)
                 near = {
                     f"evaluations_to_{r.percent}_percent": r.median_evaluations
-                    for r in found.reaches
+                    for r in space_standing.reaches
                 }
                 default_ms = space.default_ms
                 rows.append(
                     {
                         "searcher": standing.searcher,
-                        "space": found.space,
-                        "p": found.p,
-                        **(asdict(found.interval) if found.interval else {}),
+                        "space": space_standing.space,
+                        "p": space_standing.p,
+                        **(asdict(space_standing.interval) if space_standing.interval else {}),
                         "final_ms": final_ms,
                         "speed_up": None if default_ms is None else default_ms / final_ms,
                         **near,
-                        "own_cpu_s": found.cpu_s,
+                        "own_cpu_s": space_standing.cpu_s,
                     }
                 )
         return _frame(rows)

@@ -292,8 +292,8 @@ class Archive:
         )
         with _foreign(self.path):
             return {
-                repeat: _unpack(blob, dict(zip(_TOLD, told, strict=True)))
-                for repeat, blob, *told in self._db.execute(query, (slot, attempt, space))
+                repeat: _unpack(blob, dict(zip(_TOLD, values, strict=True)))
+                for repeat, blob, *values in self._db.execute(query, (slot, attempt, space))
             }
 
     def cpu_s(self) -> float:
@@ -419,12 +419,12 @@ def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
             for kind, name, *_ in wanted
             if kind == "table"
         }
-    found = _definitions(connection)
-    if not found:
+    definitions = _definitions(connection)
+    if not definitions:
         raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
-    strange = sorted(f"{kind} {name}" for kind, name, *_ in found - wanted)
-    missing = sorted(name for _, name, table, _ in wanted - found if table not in _LATER)
-    if ("table", "facts") in {(kind, name) for kind, name, *_ in found & wanted}:
+    strange = sorted(f"{kind} {name}" for kind, name, *_ in definitions - wanted)
+    missing = sorted(name for _, name, table, _ in wanted - definitions if table not in _LATER)
+    if ("table", "facts") in {(kind, name) for kind, name, *_ in definitions & wanted}:
         _check_version(connection, path)
     if strange or missing:
         problem = "; ".join(
@@ -436,7 +436,7 @@ def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} must have the tables of an archive and nothing else, but {problem}: it is "
             f"damaged or foreign, get it again"
         )
-    present = {name for kind, name, *_ in found if kind == "table"}
+    present = {name for kind, name, *_ in definitions if kind == "table"}
     for table in present:
         _check_types(connection, path, table, columns[table])
 
@@ -543,7 +543,7 @@ def _pack(trace: Trace) -> bytes:
     return zlib.compress(b"".join(parts))
 
 
-def _unpack(blob: bytes, told: Mapping[str, Any]) -> Trace:
+def _unpack(blob: bytes, fields: Mapping[str, Any]) -> Trace:
     inflater = zlib.decompressobj()
     data = inflater.decompress(blob, MAX_TRACE_BYTES)
     mark = len(data) % 4  # whole columns are a multiple of four bytes
@@ -566,7 +566,7 @@ def _unpack(blob: bytes, told: Mapping[str, Any]) -> Trace:
             f"to {MOST_TIME_MS:g} ms or inf, but one does not: the archive is damaged or foreign"
         )
     return Trace(
-        **{**told, "seed": int(told["seed"])},
+        **{**fields, "seed": int(fields["seed"])},
         rows=rows,
         elapsed_s=elapsed_s,
         cost_ms=cost_ms,

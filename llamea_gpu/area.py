@@ -116,12 +116,12 @@ def losses(
     runs: Sequence[Timed], axis_s: FloatArray, best_ms: float, default_ms: float
 ) -> FloatArray:
     """(runs, times) log(best so far / best known) of each run along the axis."""
-    found = []
+    curves = []
     for run in runs:
         best_so_far_ms = np.minimum.accumulate(np.r_[default_ms, run.cost_ms])
         done = np.searchsorted(run.elapsed_s, axis_s, side="right")
-        found.append(np.log(np.maximum(best_so_far_ms[done], best_ms) / best_ms))
-    return np.array(found).reshape(len(runs), axis_s.size)
+        curves.append(np.log(np.maximum(best_so_far_ms[done], best_ms) / best_ms))
+    return np.array(curves).reshape(len(runs), axis_s.size)
 
 
 def scores(loss: FloatArray, yardstick: Yardstick) -> FloatArray:

@@ -120,8 +120,8 @@ _Points = tuple[FloatArray, FloatArray, int]  # times, best so far, failures bef
 
 
 def _inside(time_s: FloatArray, low_s: float, high_s: float) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (low_s <= time_s) & (time_s <= high_s)
-    return found
+    mask: NDArray[np.bool_] = (low_s <= time_s) & (time_s <= high_s)
+    return mask
 
 
 def _without_result(frame: Frame) -> _Points:

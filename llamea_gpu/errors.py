@@ -47,9 +47,9 @@ def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
     wanted = name.casefold()
     close = difflib.get_close_matches(wanted, folded, n=3)
     parts = [each for each in folded if len(wanted) >= _SHORTEST_PART and wanted in each]
-    found = [folded[each] for each in dict.fromkeys((*close, *parts))][:3]
-    if found:
-        return f"did you mean {' or '.join(found)}?"
+    matches = [folded[each] for each in dict.fromkeys((*close, *parts))][:3]
+    if matches:
+        return f"did you mean {' or '.join(matches)}?"
     return otherwise or (f"there are {', '.join(known)}" if known else "there are none")
 
 

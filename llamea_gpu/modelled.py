@@ -119,8 +119,8 @@ class PlacedSpace:
         Raises:
             PlacesFull: there are `MAX_PLACES`.
         """
-        found = self.space.canonical(config)
-        return -1 if found is None else self.place(found)
+        canonical = self.space.canonical(config)
+        return -1 if canonical is None else self.place(canonical)
 
     def place(self, canonical: Configuration) -> int:
         """The row of a normalised configuration.
@@ -180,8 +180,8 @@ class PlacedSpace:
 
     def configurations(self, rows: Sequence[int]) -> NDArray[np.int32]:
         """(n, d) value indices."""
-        found = [self._places[row] for row in rows]
-        return np.array(found, dtype=np.int32).reshape(len(found), len(self.space.names))
+        indices = [self._places[row] for row in rows]
+        return np.array(indices, dtype=np.int32).reshape(len(indices), len(self.space.names))
 
     def rows_of(self, trace: Trace) -> list[int]:
         """Rows of what another run on this space has visited."""
@@ -327,18 +327,19 @@ class WholeTask:
         Raises:
             TaskError: there is none, or it is one of other costs or another budget.
         """
-        found = self.yardstick
-        if found is None:
+        yardstick = self.yardstick
+        if yardstick is None:
             raise TaskError(
                 f"{self.name}: a score on a whole space needs its yardstick, but there is none: "
                 "llamea_gpu.runner.yardsticks.with_yardsticks makes it"
             )
-        if found.budget_s != self.budget_s:
+        if yardstick.budget_s != self.budget_s:
             raise TaskError(
                 f"{self.name}: a yardstick must be of the task's budget ({self.budget_s:g} s), but "
-                f"is of {found.budget_s:g} s: llamea_gpu.runner.yardsticks.with_yardsticks makes it"
+                f"is of {yardstick.budget_s:g} s: "
+                "llamea_gpu.runner.yardsticks.with_yardsticks makes it"
             )
-        return found
+        return yardstick
 
     def costs(self) -> CostSource:
         """None by itself.

@@ -328,7 +328,7 @@ def read_traces_csv(path: Path) -> list[ExternalTrace]:
         raise TaskError(f"{path}: cannot be read as a UTF-8 CSV file: {error}") from error
     if not points:
         raise TaskError(f"{path}: a trace needs at least one row, but the file has none")
-    return [ExternalTrace(run, *np.array(found).T) for run, found in points.items()]
+    return [ExternalTrace(run, *np.array(run_points).T) for run, run_points in points.items()]
 
 
 def _csv_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[int, str, float, float]]:

@@ -44,12 +44,12 @@ def mean_of_independent(variances: ArrayLike, degrees: float) -> tuple[FloatArra
     ``variances`` (S, ...) are those of the estimates, each with ``degrees`` of freedom; those of
     the mean are Satterthwaite's (1946), at least ``degrees``. Both results have the shape (...).
     """
-    found = np.asarray(variances, dtype=np.float64)
-    total = found.sum(axis=0)
-    squares = (found**2).sum(axis=0)
+    terms = np.asarray(variances, dtype=np.float64)
+    total = terms.sum(axis=0)
+    squares = (terms**2).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         effective = np.where(squares > 0, degrees * total**2 / squares, degrees)
-    return np.sqrt(total) / len(found), effective
+    return np.sqrt(total) / len(terms), effective
 
 
 def student_half_width(error: ArrayLike, degrees: ArrayLike, level: float = 0.95) -> FloatArray:
@@ -87,11 +87,11 @@ def wilcoxon_p_value(differences: ArrayLike) -> float:
     """
     from scipy.stats import wilcoxon
 
-    found = np.asarray(differences, dtype=np.float64)
-    found = found[found != 0]
-    if not found.size:
+    deltas = np.asarray(differences, dtype=np.float64)
+    deltas = deltas[deltas != 0]
+    if not deltas.size:
         return 1.0
-    return float(wilcoxon(found).pvalue)
+    return float(wilcoxon(deltas).pvalue)
 
 
 def smallest_wilcoxon_p(pairs: int) -> float:
@@ -123,10 +123,10 @@ def friedman_p_value(scores: ArrayLike) -> float:
     """P of Friedman's test that all columns of ``scores`` (blocks, at least 3 treatments) agree."""
     from scipy.stats import friedmanchisquare
 
-    found = np.asarray(scores, dtype=np.float64)
-    if (found == found[:, :1]).all():
+    blocks = np.asarray(scores, dtype=np.float64)
+    if (blocks == blocks[:, :1]).all():
         return 1.0
-    return float(friedmanchisquare(*found.T).pvalue)
+    return float(friedmanchisquare(*blocks.T).pvalue)
 
 
 def nemenyi_critical_difference(treatments: int, blocks: int, level: float = 0.05) -> float:

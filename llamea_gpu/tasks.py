@@ -129,9 +129,9 @@ class Task(Frame):
             raise TaskError(f"{name}: a task needs at least 2 valid costs, but got {costs_ms.size}")
         try:
             if clock.serial:
-                found = sequential_yardstick(costs_ms, recording.evaluation_s, recording.ok)
+                yardstick = sequential_yardstick(costs_ms, recording.evaluation_s, recording.ok)
             else:
-                found = simulated_yardstick(recording, clock)
+                yardstick = simulated_yardstick(recording, clock)
         except TaskError as error:
             raise TaskError(f"{name}: {error}") from error
         return cls(
@@ -140,11 +140,11 @@ class Task(Frame):
             costs_ms=_read_only(costs_ms),
             optimum_ms=float(costs_ms[0]),
             median_ms=float(np.median(costs_ms)),
-            evaluation_s=found.evaluation_s,
-            budget_s=found.budget_s,
-            budget_evaluations=found.budget_evaluations,
-            axis_s=_read_only(found.axis_s),
-            baseline_ms=_read_only(found.baseline_ms),
+            evaluation_s=yardstick.evaluation_s,
+            budget_s=yardstick.budget_s,
+            budget_evaluations=yardstick.budget_evaluations,
+            axis_s=_read_only(yardstick.axis_s),
+            baseline_ms=_read_only(yardstick.baseline_ms),
         )
 
 

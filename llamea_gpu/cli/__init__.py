@@ -110,13 +110,13 @@ class _Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     module, attribute = _COMMANDS[name][0].split(":")
-    found = getattr(importlib.import_module(f"llamea_gpu.cli.{module}"), attribute)
+    command = getattr(importlib.import_module(f"llamea_gpu.cli.{module}"), attribute)
     parent = typer.Typer()
-    if isinstance(found, typer.Typer):
-        parent.add_typer(found, name=name)
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name)
     else:
         lines = [f"llamea-gpu {line}" for line in EXAMPLES[name]]
-        parent.command(name, epilog="\n\n".join(["Examples:", *lines]))(found)
+        parent.command(name, epilog="\n\n".join(["Examples:", *lines]))(command)
     return typer.main.get_group(parent).commands[name]
 
 

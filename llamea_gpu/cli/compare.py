@@ -98,10 +98,10 @@ def compare(
         from llamea_gpu.report import check_output
 
         check_output(report)
-    found, settings = _read(runs)
-    check_comparable(found)
-    answers = answers_to_compare_at(found, at or ())
-    training, spent = training_scores(found, answers), costs(found)
+    strategy_runs, settings = _read(runs)
+    check_comparable(strategy_runs)
+    answers = answers_to_compare_at(strategy_runs, at or ())
+    training, spent = training_scores(strategy_runs, answers), costs(strategy_runs)
     again = None
     if on:
         rules = _rules(settings, budget_s)
@@ -114,7 +114,7 @@ def compare(
             opened = open_runner(cluster, workers, unsafe=unsafe)
         with opened as runner, progress_line(_progress, "simulating the yardstick") as show:
             again = rescore(
-                found,
+                strategy_runs,
                 answers,
                 with_yardsticks(tasks, runner),
                 runner,
@@ -135,12 +135,12 @@ def compare(
 
 
 def _read(folders: Sequence[Path]) -> tuple[list[StrategyRun], list[EvolutionSettings]]:
-    found, recorded = [], []
+    strategy_runs, recorded = [], []
     for folder in folders:
         with closing(Archive.open(folder, read_only=True)) as archive:
             settings = recorded_settings(archive.facts.get("settings", ""))
             recorded.append(settings)
-            found.append(
+            strategy_runs.append(
                 StrategyRun(
                     name=str(folder),
                     strategy=settings.strategy,
@@ -150,7 +150,7 @@ def _read(folders: Sequence[Path]) -> tuple[list[StrategyRun], list[EvolutionSet
                     cpu_s=archive.cpu_s(),
                 )
             )
-    return found, recorded
+    return strategy_runs, recorded
 
 
 def _rules(settings: Sequence[EvolutionSettings], budget_s: float | None) -> BenchSettings:

@@ -292,15 +292,15 @@ class RunView:
         return text
 
 
-def estimate_text(found: RunEstimate) -> str:
+def estimate_text(costs: RunEstimate) -> str:
     """What a run costs at most, in a sentence."""
     text = (
-        f"at most {found.requests} requests before repairs, {found.prompt_tokens:,} prompt and "
-        f"{found.completion_tokens:,} completion tokens"
+        f"at most {costs.requests} requests before repairs, {costs.prompt_tokens:,} prompt and "
+        f"{costs.completion_tokens:,} completion tokens"
     )
-    text += f", {found.usd:.2f} USD" if found.usd is not None else "; the model has no known price"
-    if found.affordable_requests is not None:
-        text += f"; the caps allow {found.affordable_requests} requests for certain"
+    text += f", {costs.usd:.2f} USD" if costs.usd is not None else "; the model has no known price"
+    if costs.affordable_requests is not None:
+        text += f"; the caps allow {costs.affordable_requests} requests for certain"
     return text
 
 

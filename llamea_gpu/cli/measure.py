@@ -54,13 +54,13 @@ def _limits(cpu_s: float | None) -> Limits | None:
 def _task(
     space: str, clock: str, budget_s: float | None, spaces_path: list[Path] | None
 ) -> AnyTask:
-    found = load_tasks([space], search_path(spaces_path), clock, budget_s=budget_s)
-    if len(found) > 1:
+    tasks = load_tasks([space], search_path(spaces_path), clock, budget_s=budget_s)
+    if len(tasks) > 1:
         raise UnknownSpaceError(
-            f"a run is of one space, but {space!r} is a split of {len(found)}: name one of "
-            f"{', '.join(task.name for task in found)}"
+            f"a run is of one space, but {space!r} is a split of {len(tasks)}: name one of "
+            f"{', '.join(task.name for task in tasks)}"
         )
-    return found[0]
+    return tasks[0]
 
 
 def run(
@@ -168,30 +168,30 @@ def score(
     if isinstance(task, WholeTask):
         with step("simulating the yardstick"), Runner.open(unsafe=unsafe) as runner:
             (task,) = with_yardsticks([task], runner)
-    found = score_space(task, read_traces_csv(traces))
+    space_score = score_space(task, read_traces_csv(traces))
     if as_json:
-        typer.echo(json.dumps(_score_document(task, found), indent=1))
+        typer.echo(json.dumps(_score_document(task, space_score), indent=1))
         return
     # A single run has no standard error.
-    error = "" if found.standard_error is None else f" ± {found.standard_error:.3f}"
+    error = "" if space_score.standard_error is None else f" ± {space_score.standard_error:.3f}"
     typer.echo(
-        f"{_measure(task).name} {found.p:.3f}{error} on {found.space} ({found.runs} runs, budget "
-        f"{task.budget_s:.1f} s, clock {task.clock.name})"
+        f"{_measure(task).name} {space_score.p:.3f}{error} on {space_score.space} "
+        f"({space_score.runs} runs, budget {task.budget_s:.1f} s, clock {task.clock.name})"
     )
 
 
-def _score_document(task: AnyTask, found: SpaceScore) -> dict[str, Any]:
+def _score_document(task: AnyTask, space_score: SpaceScore) -> dict[str, Any]:
     return {
-        "space": found.space,
+        "space": space_score.space,
         "modelled": isinstance(task, WholeTask),
         "clock": task.clock.name,
-        "p": found.p,
-        "standard_error": found.standard_error,
-        "runs": found.runs,
+        "p": space_score.p,
+        "standard_error": space_score.standard_error,
+        "runs": space_score.runs,
         "budget_s": task.budget_s,
         "budget_evaluations": task.budget_evaluations,
         "optimum_ms": task.optimum_ms,
         "median_ms": task.median_ms,
         "axis_s": [float(t) for t in task.axis_s],
-        "p_curve": [float(p) for p in found.curve],
+        "p_curve": [float(p) for p in space_score.curve],
     }

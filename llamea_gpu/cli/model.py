@@ -61,21 +61,21 @@ def model(
     """
     folders = search_path(spaces_path)
     file = cloud_file(cloud, folders)
-    found = load_cloud(cloud, folders)
+    measurements = load_cloud(cloud, folders)
     if propose is not None or output is not None:
         if propose is None or output is None:
             raise SpaceError("proposals need a number and a file: --propose N -o FILE")
-        _propose(found, propose, output, seed)
+        _propose(measurements, propose, output, seed)
         return
     made = None
     if confirm is not None or order is not None:
-        made = _earlier(found, file, card)
+        made = _earlier(measurements, file, card)
     if made is None:
         with step("fitting and predicting some ten times"):
-            made = make_card(found)
+            made = make_card(measurements)
     if confirm is not None:
         measured, _ = import_cloud(confirm)
-        made = confirmed(made, found, measured)
+        made = confirmed(made, measurements, measured)
     if order is not None:
         made = ordered(made, *_results(order))
     if card is not None:
@@ -98,28 +98,28 @@ def card_state(cloud_file_: Path) -> str:
         return "unreadable"
 
 
-def _earlier(found: Cloud, file: Path, card: Path | None) -> ModelCard | None:
+def _earlier(cloud: Cloud, file: Path, card: Path | None) -> ModelCard | None:
     """The card at --card or beside the cloud, if it is of these measurements."""
     paths = (path for path in (card, card_path(file)) if path is not None and path.is_file())
-    return next((c for c in map(read_card, paths) if c.belongs_to(found)), None)
+    return next((c for c in map(read_card, paths) if c.belongs_to(cloud)), None)
 
 
-def _propose(found: Cloud, count: int, output: Path, seed: int) -> None:
+def _propose(cloud: Cloud, count: int, output: Path, seed: int) -> None:
     from llamea_gpu.frameworks.helion.whole import bind
     from llamea_gpu.models.proposals import propose, write_proposals
 
-    if "helion" not in found.info.framework.lower():
+    if "helion" not in cloud.info.framework.lower():
         raise SpaceError(
             f"proposals must be valid configurations, which only Helion says without a GPU, but "
-            f"{found.info.name} is of {found.info.framework}"
+            f"{cloud.info.name} is of {cloud.info.framework}"
         )
     with step("fitting"):
-        fitted = SpaceModel(found)
+        fitted = SpaceModel(cloud)
     rng = np.random.default_rng(seed)
     with step("searching the model"):
-        bound = bind(found)
+        bound = bind(cloud)
         with bound.pretended():
-            space = bound.space(rng, found.starts, found.default)
+            space = bound.space(rng, cloud.starts, cloud.default)
             proposals = propose(fitted, space, count, rng)
     write_proposals(fitted, proposals, output)
     best = proposals[0][1] if proposals else float("nan")

@@ -158,18 +158,18 @@ def _print_checks(checks: Sequence[Check]) -> None:
 
 
 def _tuning(report: Report) -> str:
-    found = report.tuning
-    if found is None:
+    tuning = report.tuning
+    if tuning is None:
         return "not tuned"
     name = report.measure.name
-    text = f"default {name} {_p(found.default)} on training"
-    if found.tuned is None:
+    text = f"default {name} {_p(tuning.default)} on training"
+    if tuning.tuned is None:
         tried = (
-            f"none of {found.arms - 1} other settings was ahead" if found.arms > 1 else "no race"
+            f"none of {tuning.arms - 1} other settings was ahead" if tuning.arms > 1 else "no race"
         )
-        return f"{text}; {tried}; {found.runs} runs"
-    kept = "taken" if found.is_tuned else "not clear of zero, defaults kept"
-    return f"{text}, tuned {name} {_p(found.tuned)} ({kept}); {found.runs} runs"
+        return f"{text}; {tried}; {tuning.runs} runs"
+    kept = "taken" if tuning.is_tuned else "not clear of zero, defaults kept"
+    return f"{text}, tuned {name} {_p(tuning.tuned)} ({kept}); {tuning.runs} runs"
 
 
 def _p(standing: Standing) -> str:

@@ -138,9 +138,9 @@ def mixture_of(
     from llamea_gpu.recording.clouds import SEARCHERS, MixtureSettings
     from llamea_gpu.spaces.formats.cloud_lines import read_points
 
-    found = None if points is None else read_points(points)
-    count = len(dict(found.rows)) if found is not None else 0
-    return MixtureSettings(whole or count, tuple(searcher or SEARCHERS), points=found)
+    listed_points = None if points is None else read_points(points)
+    count = len(dict(listed_points.rows)) if listed_points is not None else 0
+    return MixtureSettings(whole or count, tuple(searcher or SEARCHERS), points=listed_points)
 
 
 def check_cloud_output(output: Path) -> None:
@@ -155,19 +155,22 @@ def check_cloud_output(output: Path) -> None:
 
 
 def print_outcome(
-    output: Path, found: Recording | Cloud | None, outcome: RecordOutcome | CloudOutcome, total: int
+    output: Path,
+    measurements: Recording | Cloud | None,
+    outcome: RecordOutcome | CloudOutcome,
+    total: int,
 ) -> None:
-    """How measuring ended, of so many in all; ``found`` is what was written."""
-    if found is not None:
+    """How measuring ended, of so many in all; ``measurements`` is what was written."""
+    if measurements is not None:
         holds, best_ms = (
-            (f"a cloud of {len(found)} measurements", found.best_ms)
-            if isinstance(found, Cloud)
-            else (f"{found.space.size} configurations", found.optimum_ms)
+            (f"a cloud of {len(measurements)} measurements", measurements.best_ms)
+            if isinstance(measurements, Cloud)
+            else (f"{measurements.space.size} configurations", measurements.optimum_ms)
         )
-        others = "".join(f", {k} {v:.6g} ms" for k, v in found.info.references_ms.items())
+        others = "".join(f", {k} {v:.6g} ms" for k, v in measurements.info.references_ms.items())
         typer.echo(
-            f"{output}: {found.info.name}, {holds}, {1 - found.ok.mean():.1%} failing, best "
-            f"{best_ms:.6g} ms{others}"
+            f"{output}: {measurements.info.name}, {holds}, "
+            f"{1 - measurements.ok.mean():.1%} failing, best {best_ms:.6g} ms{others}"
         )
     if outcome.done < total:
         typer.echo(
@@ -306,19 +309,19 @@ def describe_helion(
 
     path = find_script(script)
     with step("importing Helion and reading the kernel's configuration space"):
-        found = describe_kernel(path, gpu, shape, draw=draw, seed=seed)
-    configs = [found.default, *found.seeds, *found.drawn]
-    kinds = ["default", *["seed"] * len(found.seeds), *["random"] * len(found.drawn)]
+        description = describe_kernel(path, gpu, shape, draw=draw, seed=seed)
+    configs = [description.default, *description.seeds, *description.drawn]
+    kinds = ["default", *["seed"] * len(description.seeds), *["random"] * len(description.drawn)]
     with step(f"compiling {len(configs)} configurations for {gpu}"):
         reports = static_reports(path, gpu, configs, shape, workers=workers, timeout_s=timeout)
     if as_json:
-        typer.echo(json.dumps(_as_json(found, kinds, configs, reports), indent=2))
+        typer.echo(json.dumps(_as_json(description, kinds, configs, reports), indent=2))
         return
-    _print(found, kinds, configs, reports)
+    _print(description, kinds, configs, reports)
 
 
 def _as_json(
-    found: KernelDescription,
+    description: KernelDescription,
     kinds: list[str],
     configs: list[Any],
     reports: list[StaticReport],
@@ -326,24 +329,24 @@ def _as_json(
     rows = zip(kinds, configs, reports, strict=True)
     return {
         "note": STATIC,
-        "kernel": found.kernel,
-        "shape": found.shape,
-        "gpu": found.gpu,
-        "slots": [asdict(slot) for slot in found.slots],
+        "kernel": description.kernel,
+        "shape": description.shape,
+        "gpu": description.gpu,
+        "slots": [asdict(slot) for slot in description.slots],
         "compiled": [{"kind": k, "config": dict(c), **asdict(r)} for k, c, r in rows],
     }
 
 
 def _print(
-    found: KernelDescription,
+    description: KernelDescription,
     kinds: list[str],
     configs: list[Any],
     reports: list[StaticReport],
 ) -> None:
     console = output_console()
-    title = f"{found.kernel} {found.shape} on {found.gpu}"
+    title = f"{description.kernel} {description.shape} on {description.gpu}"
     slots = Table("slot", "values", "default", title=cell(f"slots of {title}"))
-    for slot in found.slots:
+    for slot in description.slots:
         values = ", ".join(map(str, slot.values)) or "many"
         slots.add_row(cell(slot.name), cell(values), cell(str(slot.default)))
     console.print(slots)
@@ -352,7 +355,7 @@ def _print(
     for column in (*columns, "differs from the default in, or why it does not fit"):
         table.add_column(column)
     for kind, config, report in zip(kinds, configs, reports, strict=True):
-        changed = {k: v for k, v in config.items() if v != found.default.get(k)}
+        changed = {k: v for k, v in config.items() if v != description.default.get(k)}
         numbers = (
             report.registers,
             report.spill_bytes,

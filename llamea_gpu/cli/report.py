@@ -24,6 +24,6 @@ def report(
     from llamea_gpu.report import check_output, read_source, write_report
 
     check_output(output)
-    found = read_source(source, load_prices(prices))
-    size = write_report(found, output, title=title or source.resolve().name)
+    run_or_bench = read_source(source, load_prices(prices))
+    size = write_report(run_or_bench, output, title=title or source.resolve().name)
     typer.echo(f"{output}: {size / 1e6:.1f} MB, open it in a browser")

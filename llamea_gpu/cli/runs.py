@@ -141,9 +141,9 @@ def _row(candidate: Candidate) -> dict[str, Any]:
 
 
 def _find(population: Population, slot: int) -> Candidate:
-    found = population.find(slot)
-    if found is not None:
-        return found
+    candidate = population.find(slot)
+    if candidate is not None:
+        return candidate
     slots = [c.slot for c in population.candidates]
     raise ArchiveError(
         f"--candidate must be a settled slot, got {slot}: "
@@ -179,15 +179,15 @@ def _feedback_table(feedback: Feedback, measure: Measure) -> Table:
     """What the model is told of a candidate, as numbers."""
     score = f"{measure.name} ± s.e."
     table = Table("space", score, "best seed", "evaluations", "failures", "regret", "own CPU s")
-    for found in feedback.spaces:
+    for space_result in feedback.spaces:
         table.add_row(
-            cell(found.space),
-            f"{found.p:.3f} ± {found.standard_error:.3f}",
-            f"{found.reference_p:.3f} ({cell(found.reference)})",
-            f"{found.evaluations:.1f}",
-            f"{found.failure_share:.1%}",
-            f"{found.regret:.2%}",
-            f"{found.cpu_s:.2f}",
+            cell(space_result.space),
+            f"{space_result.p:.3f} ± {space_result.standard_error:.3f}",
+            f"{space_result.reference_p:.3f} ({cell(space_result.reference)})",
+            f"{space_result.evaluations:.1f}",
+            f"{space_result.failure_share:.1%}",
+            f"{space_result.regret:.2%}",
+            f"{space_result.cpu_s:.2f}",
         )
     return table
 

@@ -32,8 +32,8 @@ def list_(as_json: AsJson = False) -> None:
     table = Table(Column("searcher", no_wrap=True), "what it does")
     for origin in ("classical", "generated"):
         for name in known.pop(origin):
-            found = resolve(name)
-            idea = "" if isinstance(found, LibrarySearcher) else found.program.idea
+            searcher = resolve(name)
+            idea = "" if isinstance(searcher, LibrarySearcher) else searcher.program.idea
             table.add_row(cell(name), cell(idea))
         table.add_section()
     for scheme, specs in known.items():
@@ -55,23 +55,23 @@ def show(
 
     Example: llamea-gpu searchers show growing_foresight
     """
-    found = resolve(searcher)
-    if source and not isinstance(found, LibrarySearcher):
-        typer.echo(plain(found.program.source))
+    definition = resolve(searcher)
+    if source and not isinstance(definition, LibrarySearcher):
+        typer.echo(plain(definition.program.source))
         return
-    document: dict[str, Any] = {"searcher": found.name}
-    if isinstance(found, LibrarySearcher):
+    document: dict[str, Any] = {"searcher": definition.name}
+    if isinstance(definition, LibrarySearcher):
         spec = Spec.parse(searcher)
         document["about"] = _about(spec.scheme)
         options = importlib.import_module(SCHEMES[spec.scheme]).options(spec.target)
         named = {item.partition("=")[0] for item in spec.settings}
-        own = {key: value for key, value in found.settings.items() if key in named}
+        own = {key: value for key, value in definition.settings.items() if key in named}
         document["settings"] = {**options, **own}  # its own as they were understood
-        document["versions"] = dict(found.versions)
+        document["versions"] = dict(definition.versions)
     else:
-        told = asdict(found.provenance)
-        document |= {"idea": found.program.idea, **{k: v for k, v in told.items() if v}}
-        document["settings"] = found.program.settings
+        provenance = asdict(definition.provenance)
+        document |= {"idea": definition.program.idea, **{k: v for k, v in provenance.items() if v}}
+        document["settings"] = definition.program.settings
     if as_json:
         typer.echo(json.dumps(document, indent=1))
         return

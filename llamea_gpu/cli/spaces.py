@@ -109,7 +109,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
     default = summary["default_configuration"] or {}
     for parameter in summary["parameters"]:
         name, values = parameter["name"], ", ".join(map(str, parameter["values"]))
-        own = (str(found.get(name, "-")) for found in (default, best))
+        own = (str(configuration.get(name, "-")) for configuration in (default, best))
         table.add_row(*map(cell, (name, values, "yes" if parameter["ordinal"] else "no", *own)))
     print_table(console, table)
     if of_cloud:  # configurations of a whole space take up a screen each
@@ -229,9 +229,9 @@ def _import_clouds(files: Sequence[Path], output: Path, name: str | None) -> Non
         cloud, warnings = import_cloud(file, name=name)
         _warn(f"{file}: {warning}" for warning in warnings)
         clouds.append(cloud)
-    found = merged(clouds)
-    export_cloud(found, output)
-    typer.echo(f"{output}: {found.info.name}, a cloud of {len(found)} measurements")
+    union = merged(clouds)
+    export_cloud(union, output)
+    typer.echo(f"{output}: {union.info.name}, a cloud of {len(union)} measurements")
 
 
 def _warn(warnings: Iterable[str]) -> None:
@@ -258,30 +258,30 @@ def export(
 def features(space: Space, spaces_path: SpacesPath = None, as_json: AsJson = False) -> None:
     """Describe the landscape of a recording in numbers; of a cloud, what it tells of its space."""
     folders = search_path(spaces_path)
-    found: SpaceFeatures | WholeFeatures = (
+    landscape: SpaceFeatures | WholeFeatures = (
         compute_whole_features(load_cloud(space, folders))
         if is_cloud(space, folders)
         else compute_features(load_space(space, folders))
     )
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        typer.echo(json.dumps(asdict(landscape), indent=2))
         return
-    _print_features(found)
+    _print_features(landscape)
 
 
-def _print_features(found: SpaceFeatures | WholeFeatures) -> None:
+def _print_features(landscape: SpaceFeatures | WholeFeatures) -> None:
     console = output_console()
-    for key, value in asdict(found).items():
+    for key, value in asdict(landscape).items():
         if key in ("parameters", "interactions"):
             continue
         console.print(f"[bold]{key:28}[/] {cell(_short(value))}")
     table = Table("parameter", "values", "ordinal", "main effect")
-    for parameter in found.parameters:
+    for parameter in landscape.parameters:
         share = f"{parameter.main_effect:.1%}"
         kind = "yes" if parameter.ordinal else "no"
         table.add_row(cell(parameter.name), str(parameter.cardinality), kind, share)
     print_table(console, table)
-    interactions = found.interactions if isinstance(found, SpaceFeatures) else ()
+    interactions = landscape.interactions if isinstance(landscape, SpaceFeatures) else ()
     for first, second, explained in interactions:
         console.print(f"interaction {cell(first)} x {cell(second)}: {explained:.1%}")
 
@@ -345,15 +345,15 @@ def _cloud_summary(cloud: Cloud) -> dict[str, Any]:
 def _best(cloud: Cloud) -> list[dict[str, Any]]:
     """The best configurations by the median of their times, with how often they were timed."""
     ok = np.flatnonzero(cloud.ok)
-    found, group = np.unique(cloud.configurations[ok], axis=0, return_inverse=True)
+    configurations, group = np.unique(cloud.configurations[ok], axis=0, return_inverse=True)
     times = cloud.times_ms[ok]
-    rows = [times[group.reshape(-1) == g] for g in range(len(found))]
+    rows = [times[group.reshape(-1) == g] for g in range(len(configurations))]
     medians = np.array([np.median(row) for row in rows])
     return [
         {
             "time_ms": float(medians[g]),
             "timed": len(rows[g]),
-            "configuration": cloud.value_dict(found[g].tolist()),
+            "configuration": cloud.value_dict(configurations[g].tolist()),
         }
         for g in np.argsort(medians, kind="stable")[:_BEST]
     ]

@@ -61,10 +61,10 @@ def printed(table: report.Table) -> Table:
         else Column(cell(name), justify="right", no_wrap=True)
         for place, name in enumerate(table.columns)
     )
-    found = Table(*columns, title=cell(table.caption))
+    terminal_table = Table(*columns, title=cell(table.caption))
     for row in table.rows:
-        found.add_row(*map(cell, row))
-    return found
+        terminal_table.add_row(*map(cell, row))
+    return terminal_table
 
 
 def _span(console: Console, column: Column) -> tuple[int, int]:

@@ -92,19 +92,19 @@ def tune(
         path = find_kernel_script(script)
         with progress_line(_progress_text, _LOADING) as show:
             named = searcher or RECOMMENDED[framework_of(path)]
-            found = tune_script(path, named, settings, show)
+            tuning = tune_script(path, named, settings, show)
     else:
         warn_if_unsafe(settings.unsafe)
         recording = load_space(str(space), search_path(spaces_path))
         named = searcher or RECOMMENDED["recording"]
         with Console(stderr=True).status("tuning"):
-            found = tune_recording(recording, named, settings)
+            tuning = tune_recording(recording, named, settings)
     if as_json:
-        typer.echo(json.dumps(found.document(top), indent=1))
+        typer.echo(json.dumps(tuning.document(top), indent=1))
     else:
-        _print(found, top)
-    if found.trouble:
-        typer.echo(f"note: {plain(found.trouble)}", err=True)
+        _print(tuning, top)
+    if tuning.trouble:
+        typer.echo(f"note: {plain(tuning.trouble)}", err=True)
 
 
 def _tune_shapes(
@@ -113,28 +113,28 @@ def _tune_shapes(
     from llamea_gpu.live import tune_script_shapes
 
     with progress_line(_shape_progress_text, _LOADING) as show:
-        found = tune_script_shapes(
-            script, searcher, settings, shapes, lambda *told: show((told[0], told[1]))
+        tunings = tune_script_shapes(
+            script, searcher, settings, shapes, lambda *progress: show((progress[0], progress[1]))
         )
     if as_json:
-        typer.echo(json.dumps(found.document(top), indent=1))
+        typer.echo(json.dumps(tunings.document(top), indent=1))
         return
-    print_table(output_console(), _shapes_table(found))
-    if found.single is None:
+    print_table(output_console(), _shapes_table(tunings))
+    if tunings.single is None:
         typer.echo("no configuration that is best at one shape works at all of them")
-    typer.echo(plain(found.code))
+    typer.echo(plain(tunings.code))
 
 
-def _shapes_table(found: ShapesResult) -> Table:
+def _shapes_table(tunings: ShapesResult) -> Table:
     """The best at each shape, beside the default and the one that is best for all."""
     table = Table(
         *("shape", "best ms", "default ms", "speed-up", "one for all, ms", "configurations"),
         title="each shape by itself, and one configuration for all",
     )
-    for shape, result in found.results.items():
+    for shape, result in tunings.results.items():
         best_ms = result.best.time_ms if result.best else math.inf
         default = result.default_ms
-        single_ms = found.time_ms(shape, found.single) if found.single else math.inf
+        single_ms = tunings.time_ms(shape, tunings.single) if tunings.single else math.inf
         table.add_row(
             cell(shape),
             f"{best_ms:.6g}",
@@ -143,8 +143,8 @@ def _shapes_table(found: ShapesResult) -> Table:
             f"{single_ms:.6g}" if math.isfinite(single_ms) else "-",
             str(len(result.measured)),
         )
-    if found.single is not None:
-        percent = 100 * (found.slowdown(found.single) - 1)
+    if tunings.single is not None:
+        percent = 100 * (tunings.slowdown(tunings.single) - 1)
         table.caption = f"one for all is {percent:.1f} % slower than each by itself"
     return table
 
@@ -153,37 +153,39 @@ def _shape_progress_text(at: tuple[str, TuneProgress]) -> str:
     return f"{at[0]}: {_progress_text(at[1])}"
 
 
-def _print(found: TuningResult, top: int) -> None:
-    best = found.top(top)
-    if not best or found.best is None:
-        raise SearcherError(f"none of {len(found.measured)} configurations works")
+def _print(tuning: TuningResult, top: int) -> None:
+    best = tuning.top(top)
+    if not best or tuning.best is None:
+        raise SearcherError(f"none of {len(tuning.measured)} configurations works")
     shared = {
         name: value
         for name, value in best[0].configuration.items()
         if all(each.configuration.get(name) == value for each in best)
     }
     names = [name for name in best[0].configuration if name not in shared]
-    title = f"{found.kernel} on {found.device} with {found.searcher}"
+    title = f"{tuning.kernel} on {tuning.device} with {tuning.searcher}"
     table = Table("time_ms", "of best", *map(cell, names), title=cell(title))
     for each in best:
         values = (cell(str(each.configuration.get(name))) for name in names)
-        table.add_row(f"{each.time_ms:.6g}", f"{each.time_ms / found.best.time_ms:.3f}", *values)
+        table.add_row(f"{each.time_ms:.6g}", f"{each.time_ms / tuning.best.time_ms:.3f}", *values)
     print_table(output_console(), table)
-    typer.echo(_summary(found))
-    typer.echo(plain(found.code))
+    typer.echo(_summary(tuning))
+    typer.echo(plain(tuning.code))
 
 
-def _summary(found: TuningResult) -> str:
-    best_ms = found.best.time_ms if found.best else math.inf
-    unit = "s" if found.clock == "wall" else f"simulated s ({found.clock})"
+def _summary(tuning: TuningResult) -> str:
+    best_ms = tuning.best.time_ms if tuning.best else math.inf
+    unit = "s" if tuning.clock == "wall" else f"simulated s ({tuning.clock})"
     text = (
-        f"{best_ms:.6g} ms after {len(found.measured)} configurations, {found.failed} failing, in "
-        f"{found.elapsed_s:.1f} {unit}"
+        f"{best_ms:.6g} ms after {len(tuning.measured)} configurations, {tuning.failed} failing, "
+        f"in {tuning.elapsed_s:.1f} {unit}"
     )
-    if found.default_ms:
-        text += f"; the default takes {found.default_ms:.6g} ms, {found.default_ms / best_ms:.2f}x"
-    if found.optimum_ms:
-        text += f"; {best_ms / found.optimum_ms - 1:.2%} above the optimum"
+    if tuning.default_ms:
+        text += (
+            f"; the default takes {tuning.default_ms:.6g} ms, {tuning.default_ms / best_ms:.2f}x"
+        )
+    if tuning.optimum_ms:
+        text += f"; {best_ms / tuning.optimum_ms - 1:.2%} above the optimum"
     return text
 
 
