@@ -107,15 +107,15 @@ def rescore(
 def _searchers(best: Mapping[tuple[str, int], Candidate]) -> dict[tuple[str, int], ProgramSearcher]:
     """One for each candidate; equal programs share one."""
     named: dict[Program, ProgramSearcher] = {}
-    found = {}
+    searchers = {}
     for (run, count), candidate in best.items():
         program = candidate.program
         assert program is not None  # of a scored candidate
         key = replace(program, idea="")
-        found[run, count] = named.setdefault(
+        searchers[run, count] = named.setdefault(
             key, ProgramSearcher(f"{run}{candidate.identifier}", program)
         )
-    return found
+    return searchers
 
 
 def _near_best(
@@ -129,7 +129,7 @@ def _near_best(
     if not whole:
         return ()
     marks_s = marks_of(min(task.budget_s for task in whole))
-    found = []
+    near_best = []
     for strategy in dict.fromkeys(run.strategy for run in runs):
         keys = [(run.name, answers) for run in runs if run.strategy == strategy]
         own = [searchers[key].name for key in keys if key in searchers]
@@ -147,7 +147,7 @@ def _near_best(
             ]
         )
         mean, worst = np.exp(by_space.mean(axis=0)), np.exp(by_space.max(axis=0))
-        found += [
+        near_best += [
             NearBest(strategy, *map(float, row)) for row in zip(marks_s, mean, worst, strict=True)
         ]
-    return tuple(found)
+    return tuple(near_best)

@@ -160,8 +160,8 @@ def leaders(
     runs: Sequence[StrategyRun], answers: Sequence[int]
 ) -> dict[tuple[str, int], Candidate]:
     """The best candidate of each run after each of ``answers``, where one was scored by then."""
-    found = {(run.name, count): run.best_after(count) for run in runs for count in answers}
-    return {key: candidate for key, candidate in found.items() if candidate is not None}
+    best = {(run.name, count): run.best_after(count) for run in runs for count in answers}
+    return {key: candidate for key, candidate in best.items() if candidate is not None}
 
 
 def training_scores(runs: Sequence[StrategyRun], answers: Sequence[int]) -> Scores:
@@ -192,13 +192,13 @@ def scores_of(
     of which a run has nothing scored after so many answers has no score there.
     """
     members = {s: [r.name for r in runs if r.strategy == s] for s in _strategies(runs)}
-    found: list[StrategyScore] = []
+    strategy_scores: list[StrategyScore] = []
     for count in answers:
         here = {row.run: row for row in rows if row.answers == count}
         groups = {s: names for s, names in members.items() if all(name in here for name in names)}
         present = [here[name] for names in groups.values() for name in names]
-        found += _strategy_scores(count, groups, present, _covariance(present, noise))
-    return Scores(measure, tuple(spaces), tuple(found), tuple(rows))
+        strategy_scores += _strategy_scores(count, groups, present, _covariance(present, noise))
+    return Scores(measure, tuple(spaces), tuple(strategy_scores), tuple(rows))
 
 
 def costs(runs: Sequence[StrategyRun]) -> tuple[Cost, ...]:
@@ -281,13 +281,13 @@ def _strategy_scores(
         middle = float(weight @ values)
         return Interval(middle - half_width, middle + half_width)
 
-    found = []
+    scores = []
     for strategy, names in groups.items():
         weight = weights[strategy]
         compared = REFERENCE in groups and strategy != REFERENCE
         step = weight - weights[REFERENCE] if compared else weight
         both = [spreads[strategy], spreads.get(REFERENCE)]
-        found.append(
+        scores.append(
             StrategyScore(
                 strategy=strategy,
                 answers=count,
@@ -298,4 +298,4 @@ def _strategy_scores(
                 difference_interval=estimate(step, both) if compared else None,
             )
         )
-    return found
+    return scores

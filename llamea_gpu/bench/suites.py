@@ -29,9 +29,9 @@ class Suite(TypedDict, total=False):
 def suites() -> dict[str, Suite]:
     """The suites that ship, by name, as their file has them; every split is one as well."""
     document = toml.loads((resource_dir("tuning_spaces") / "splits.toml").read_text("utf-8"))
-    found: dict[str, Suite] = {split: {"spaces": [split]} for split in SPLITS}
-    found.update(document["suites"])
-    return found
+    by_name: dict[str, Suite] = {split: {"spaces": [split]} for split in SPLITS}
+    by_name.update(document["suites"])
+    return by_name
 
 
 def suite_spaces(name: str, search_path: Sequence[Path] = ()) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ def spaces_of(names: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[s
         UnknownSpaceError: a pattern matches nothing.
     """
     known = suites()
-    found: dict[str, None] = {}
+    spaces: dict[str, None] = {}
     for name in names:
         named = suite_spaces(name, search_path) if name in known else _expand([name], search_path)
-        found |= dict.fromkeys(named)
-    return tuple(found)
+        spaces |= dict.fromkeys(named)
+    return tuple(spaces)
 
 
 def _expand(patterns: Sequence[str], search_path: Sequence[Path]) -> tuple[str, ...]:
@@ -100,6 +100,6 @@ def _names(pattern: str, search_path: Sequence[Path]) -> list[str]:
         every = [*entries, *list_clouds(search_path)]
         return [pattern] if pattern in {entry.name for entry in every} else []
     # A pattern that matches recordings means these alone: scores on clouds are of another kind.
-    found = [entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
+    recordings = [entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
     clouds = [entry.name for entry in list_clouds(search_path)]
-    return found or [name for name in clouds if fnmatchcase(name, pattern)]
+    return recordings or [name for name in clouds if fnmatchcase(name, pattern)]

@@ -114,14 +114,14 @@ class Cascade:
                 message=_complaint(fault),
                 rescored=rescored,
             )
-        found: _Found = {}
-        feedback = await self._scored(self._tasks, runs, found, population, "full")
-        return replace(candidate, feedback=feedback, behaviour=_known(found), rescored=rescored)
+        by_space: _Found = {}
+        feedback = await self._scored(self._tasks, runs, by_space, population, "full")
+        return replace(candidate, feedback=feedback, behaviour=_known(by_space), rescored=rescored)
 
     async def _compete(
         self, slot: int, attempt: int, program: Program, population: Population
     ) -> Assessment:
-        found: _Found = {}
+        by_space: _Found = {}
         feedback = None
         for step in self._steps():
             runs = await self._run(slot, attempt, program, step.tasks, step.runs)
@@ -129,13 +129,13 @@ class Cascade:
                 return _failed(step.stage, fault)
             if step.stage == "smoke":
                 continue
-            feedback = await self._scored(step.tasks, runs, found, population, step.stage)
+            feedback = await self._scored(step.tasks, runs, by_space, population, step.stage)
             if step.stage == "partial" and slot >= 0:
-                reason = self._out_of_reach(_scores(found), population)
+                reason = self._out_of_reach(_scores(by_space), population)
                 if reason:
-                    return Assessment(PARTIAL, "", reason, feedback, _known(found))
+                    return Assessment(PARTIAL, "", reason, feedback, _known(by_space))
         assert feedback is not None  # the last step is no smoke run
-        return Assessment(SCORED, "", "", feedback, _known(found))
+        return Assessment(SCORED, "", "", feedback, _known(by_space))
 
     async def _run(
         self,
@@ -185,15 +185,15 @@ class Cascade:
         self,
         tasks: Sequence[AnyTask],
         runs: Sequence[Sequence[Trace]],
-        found: _Found,
+        by_space: _Found,
         population: Population,
         stage: Stage,
     ) -> Feedback:
-        """Bring ``found`` up to ``runs``, and say how it did."""
+        """Bring ``by_space`` up to ``runs``, and say how it did."""
         fresh = [
             (task, traces)
             for task, traces in zip(tasks, runs, strict=True)
-            if task.name not in found or found[task.name][0].runs < len(traces)
+            if task.name not in by_space or by_space[task.name][0].runs < len(traces)
         ]
         bootstrap = self._settings.bootstrap
         assessed = [
@@ -201,8 +201,8 @@ class Cascade:
         ]
         losing = asyncio.ensure_future(self._runs.compute(_losses, tasks, runs))
         for (task, _), both in zip(fresh, await asyncio.gather(*assessed), strict=True):
-            found[task.name] = both
-        scores = tuple(_scores(found).values())
+            by_space[task.name] = both
+        scores = tuple(_scores(by_space).values())
         total = aggregate(scores)
         references = population.references()
         return Feedback(
@@ -269,12 +269,12 @@ def _errors(scores: dict[str, SpaceScore]) -> dict[str, float]:
     return {name: score.standard_error or 0.0 for name, score in scores.items()}
 
 
-def _scores(found: _Found) -> dict[str, SpaceScore]:
-    return {name: score for name, (score, _) in found.items()}
+def _scores(by_space: _Found) -> dict[str, SpaceScore]:
+    return {name: score for name, (score, _) in by_space.items()}
 
 
-def _known(found: _Found) -> tuple[Behaviour, ...]:
-    return tuple(behaviour for _, behaviour in found.values() if behaviour is not None)
+def _known(by_space: _Found) -> tuple[Behaviour, ...]:
+    return tuple(behaviour for _, behaviour in by_space.values() if behaviour is not None)
 
 
 def _assess(

@@ -290,24 +290,24 @@ class Evolution:
         answers = [call.answer for call in calls if call.answer is not None]
         prices = [self._caller.usd(call) for call in calls]
         known = [usd for usd in prices if usd is not None]
-        found = last.assessment
-        tuned = found.tuned if found and not last.kind else None
+        assessment = last.assessment
+        tuned = assessment.tuned if assessment and not last.kind else None
         return Candidate(
             slot=plan.slot,
             generation=plan.generation,
             operator=plan.operator,
             parents=tuple(parent.slot for parent in plan.parents),
-            status=found.status if found and not last.kind else FAILED,
+            status=assessment.status if assessment and not last.kind else FAILED,
             kind=last.kind,
-            message=last.message or (found.message if found else ""),
+            message=last.message or (assessment.message if assessment else ""),
             attempts=len(calls),
             model=answers[-1].model if answers else "",
             program=tuned or last.program,
-            feedback=found.feedback if found else None,
+            feedback=assessment.feedback if assessment else None,
             asked_model=plan.model,
             tokens=sum(a.usage.prompt_tokens + a.usage.completion_tokens for a in answers),
             usd=sum(known) if calls and len(known) == len(prices) else None,
-            behaviour=found.behaviour if found else (),
+            behaviour=assessment.behaviour if assessment else (),
             answered=last.program if tuned else None,
         )
 

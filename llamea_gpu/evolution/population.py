@@ -119,11 +119,11 @@ class Population:
         Those without a score stand latest first. Seed programs are among the scored, but by
         themselves they are no list: it is empty until there is an answer or an inspiration.
         """
-        told = [c for c in self.candidates if not c.is_lost]
-        if not any(c.is_written or c.inspiration for c in told):
+        kept = [c for c in self.candidates if not c.is_lost]
+        if not any(c.is_written or c.inspiration for c in kept):
             return ()
-        stopped = [c for c in told if c.p is None and c.status == PARTIAL]
-        failed = [c for c in told if c.p is None and c.status != PARTIAL]
+        stopped = [c for c in kept if c.p is None and c.status == PARTIAL]
+        failed = [c for c in kept if c.p is None and c.status != PARTIAL]
         ordered = (*self.scored(), *reversed(stopped), *reversed(failed))
         return tuple(_tried(candidate) for candidate in ordered)
 

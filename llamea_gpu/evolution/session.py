@@ -175,10 +175,10 @@ def build_ledger(settings: EvolutionSettings) -> Ledger:
 def prices_of(settings: EvolutionSettings) -> dict[str, Price]:
     """The price table of a run, with those of its models that it has only by the settings."""
     prices = load_prices(Path(settings.prices) if settings.prices else None)
-    told = settings.price or ("0,0" if settings.free else "")
-    if told:
+    price_text = settings.price or ("0,0" if settings.free else "")
+    if price_text:
         own = [model for model in settings.models if find_price(prices, model) is None]
-        prices |= dict.fromkeys(own, parse_price(told))
+        prices |= dict.fromkeys(own, parse_price(price_text))
     return prices
 
 

@@ -42,15 +42,15 @@ def with_yardsticks(tasks: Sequence[AnyTask], runner: BaseRunner) -> tuple[AnyTa
     """
     wanted = [task for task in tasks if isinstance(task, WholeTask) and task.yardstick is None]
     kept = {task: read_yardstick(_shipped(task)) or read_yardstick(_file(task)) for task in wanted}
-    found = {task: yardstick for task, yardstick in kept.items() if yardstick is not None}
-    runs = {task: _submit(task, runner) for task in wanted if task not in found}
+    yardsticks = {task: yardstick for task, yardstick in kept.items() if yardstick is not None}
+    runs = {task: _submit(task, runner) for task in wanted if task not in yardsticks}
     for task, futures in runs.items():
-        found[task] = _of_runs(task, [future.result() for future in futures])
+        yardsticks[task] = _of_runs(task, [future.result() for future in futures])
         with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
-            write_yardstick(found[task], _file(task))
+            write_yardstick(yardsticks[task], _file(task))
     return tuple(
-        replace(task, yardstick=found[task])
-        if isinstance(task, WholeTask) and task in found
+        replace(task, yardstick=yardsticks[task])
+        if isinstance(task, WholeTask) and task in yardsticks
         else task
         for task in tasks
     )

@@ -61,16 +61,16 @@ def _run_candidate(job: Mapping[str, Any], spaces: Mapping[str, SearchSpace]) ->
     linecache.cache[CANDIDATE_FILE] = (len(source), None, lines, CANDIDATE_FILE)
     exec(compile(source, CANDIDATE_FILE, "exec"), module.__dict__)  # noqa: S102 - what it is for
     optimizer = getattr(module, job["class_name"])(**job["hyperparameters"])
-    told = job["parallel"], job["max_pending"], job["spent"]
+    evaluate_arguments = job["parallel"], job["max_pending"], job["spent"]
     evaluate: Evaluate
     view: Any
     if job["whole"] is not None:
         remote = RemoteSpace(**job["whole"])
-        view, evaluate = RemoteView(remote), WholeEvaluate(remote, *told)
+        view, evaluate = RemoteView(remote), WholeEvaluate(remote, *evaluate_arguments)
         measured = list(map(tuple, job["measured"]))
     else:
         space = spaces[job["space"]]
-        view, evaluate = SpaceView(space, rng), Evaluate(space, *told)
+        view, evaluate = SpaceView(space, rng), Evaluate(space, *evaluate_arguments)
         measured = [space.configuration(row) for row in job["measured"]]
     optimizer(evaluate, SeededSpace(view, measured) if measured else view, rng)
 

@@ -117,5 +117,5 @@ class Job:
         rows = self.start.rows_best_first
         if self.start.configurations is None:
             return rows
-        found: list[Any] = self.start.configurations[rows].tolist()
-        return found
+        configurations_best_first: list[Any] = self.start.configurations[rows].tolist()
+        return configurations_best_first

@@ -151,8 +151,8 @@ class Ingredients:
         return lambda fd: bubblewrap_command(program, self.installation, fd)
 
 
-def _layer(name: str, found: str, lacking: str, remedy: str) -> Layer:
-    return Layer(name, "off", found) if found else Layer(name, "missing", lacking, remedy)
+def _layer(name: str, detail: str, lacking: str, remedy: str) -> Layer:
+    return Layer(name, "off", detail) if detail else Layer(name, "missing", lacking, remedy)
 
 
 def identity_layer(identity: str) -> Layer:

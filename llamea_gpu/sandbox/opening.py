@@ -42,8 +42,8 @@ def start_verified(
         verdicts = run_self_test(zygote, ATTACKS if level.number else ())
         failed = [verdict for verdict in verdicts if not verdict.held]
         if failed:
-            said = "; ".join(f"{verdict.name}: {verdict.detail}" for verdict in failed)
-            raise SandboxError(f"a self-test failed: {said}")
+            problems = "; ".join(f"{verdict.name}: {verdict.detail}" for verdict in failed)
+            raise SandboxError(f"a self-test failed: {problems}")
     except ZygoteDied as death:
         zygote.close()
         raise SandboxError(f"the zygote died in its self-test: {death}") from death
@@ -64,8 +64,8 @@ def try_level(ingredients: Ingredients, level: Level) -> tuple[ZygoteProcess | N
     used = tuple(
         replace(layer, state="active") if layer.name in level.needs else layer for layer in layers
     )
-    found = (*process_layers(), identity_layer(zygote.identity), *used)
-    return zygote, LevelReport(level.number, level.title, True, "", found, verdicts)
+    all_layers = (*process_layers(), identity_layer(zygote.identity), *used)
+    return zygote, LevelReport(level.number, level.title, True, "", all_layers, verdicts)
 
 
 def open_best(
@@ -104,14 +104,14 @@ def _blame_namespaces(layers: tuple[Layer, ...], level: Level, problem: str) -> 
     """Mark bubblewrap as failed where it is present and the zygote around it did not start."""
     if NAMESPACES not in level.needs or "bwrap:" not in problem:
         return layers
-    said = problem[problem.index("bwrap:") :]
+    message = problem[problem.index("bwrap:") :]
     remedy = (
         "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
         "kernel.apparmor_restrict_unprivileged_userns=0), or start the container with a seccomp "
         "profile that lets bubblewrap make namespaces"
     )
     return tuple(
-        Layer(layer.name, "failed", said, remedy)
+        Layer(layer.name, "failed", message, remedy)
         if layer.name == NAMESPACES and layer.state == "off"
         else layer
         for layer in layers

@@ -189,10 +189,10 @@ class ZygoteProcess:
         if not answer:
             self.close()
             errors.seek(0)
-            said = errors.read()[-1500:].decode(errors="replace").strip()
+            stderr = errors.read()[-1500:].decode(errors="replace").strip()
             raise SandboxError(
                 f"the zygote did not start (exit status {self._process.returncode}): "
-                f"{said or 'it said nothing'}"
+                f"{stderr or 'it said nothing'}"
             )
         identity: str = json.loads(answer)["identity"]
         return identity

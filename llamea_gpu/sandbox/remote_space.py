@@ -77,30 +77,30 @@ class RemoteSpace:
                 self._note(key, row)
         return [-1 if key is None else known[key] for key in keys]
 
-    def found(self, packet: bytes) -> list[Configuration]:
+    def fetch(self, packet: bytes) -> list[Configuration]:
         """The configurations that the host answers a request with."""
         reply = request(packet)
         (count,) = protocol.COUNT.unpack_from(reply)
         whole = rest(reply[protocol.COUNT.size :], count * (4 + self._packed.size))
         rows = struct.unpack_from(f"={count}i", whole)
-        found = list(self._packed.iter_unpack(whole[4 * count :]))
-        for configuration, row in zip(found, rows, strict=True):
+        configurations = list(self._packed.iter_unpack(whole[4 * count :]))
+        for configuration, row in zip(configurations, rows, strict=True):
             self._note(configuration, row)
-        return found
+        return configurations
 
     def neighbors(self, row: int, kind: str) -> list[Configuration]:
         """Those of a row."""
         if (row, kind) not in self._neighbors:
             adjacent = int(kind == "adjacent")
             packet = protocol.KIND_AND_TWO_WORDS.pack(protocol.NEIGHBORS, row, adjacent)
-            self._neighbors[row, kind] = self.found(packet)
+            self._neighbors[row, kind] = self.fetch(packet)
         return self._neighbors[row, kind]
 
     def repair(self, wanted: Configuration) -> Configuration:
         """The valid configuration that indices in range are repaired to."""
         if wanted not in self._repaired:
             packet = protocol.KIND.pack(protocol.REPAIR) + self._packed.pack(*wanted)
-            (self._repaired[wanted],) = self.found(packet)
+            (self._repaired[wanted],) = self.fetch(packet)
         return self._repaired[wanted]
 
     def _note(self, configuration: Configuration, row: int) -> None:
@@ -136,12 +136,14 @@ class RemoteView:
 
     def sample(self, n: int) -> list[Configuration]:
         """``n`` distinct configurations, at most 1,024: the kernel's default and seeds first."""
-        return self._space.found(_count(protocol.SAMPLE, n))
+        return self._space.fetch(_count(protocol.SAMPLE, n))
 
     def pool(self, n: int) -> npt.NDArray[np.int64]:
         """(m, d) indices, at most 2,048 rows: around the best so far, then random ones."""
-        found = self._space.found(_count(protocol.POOL, n))
-        return np.array(found, dtype=np.int64).reshape(len(found), len(self.names))
+        configurations = self._space.fetch(_count(protocol.POOL, n))
+        return np.array(configurations, dtype=np.int64).reshape(
+            len(configurations), len(self.names)
+        )
 
     def neighbors(self, config: Sequence[int], kind: str = "hamming") -> list[Configuration]:
         """What a change in one parameter leads to.

@@ -83,9 +83,9 @@ class SelfAttack:
 
     def job(self, task: Task, secret: str) -> Job:
         """The run of it, with what an attacker could know: a file's name, the host's pid."""
-        told: dict[str, Hyperparameter] = {"secret": secret, "host": os.getpid()}
+        hyperparameters: dict[str, Hyperparameter] = {"secret": secret, "host": os.getpid()}
         limits = _SHORT_LIMITS if self.outcome == "timeout" else _LIMITS
-        program = Program.unread(self.source, "Attack", **told)
+        program = Program.unread(self.source, "Attack", **hyperparameters)
         return Job(program, task, seed=0, limits=limits)
 
 
@@ -193,8 +193,8 @@ def run_self_test(
             job = attack.job(task, path)
             with ThreadPoolExecutor(attack.children) as threads:
                 runs = [threads.submit(run_job, zygote, job) for _ in range(attack.children)]
-            found = [judge(attack, run.result(), token) for run in runs]
-            verdicts.append(min(found, key=lambda verdict: verdict.held))
+            child_verdicts = [judge(attack, run.result(), token) for run in runs]
+            verdicts.append(min(child_verdicts, key=lambda verdict: verdict.held))
     return tuple(verdicts)
 
 

@@ -69,9 +69,9 @@ def run_job(zygote: ZygoteProcess, job: Job) -> Trace:
         begin(evaluator, job.places, job.start)
     except BudgetExhausted:
         return evaluator.trace(outcome="budget", seed=job.seed, cpu_s=0.0)
-    told = job.to_bytes(evaluator.parallel, evaluator.spent)
+    job_bytes = job.to_bytes(evaluator.parallel, evaluator.spent)
     with zygote.fork(job.listed, job.limits) as child:
-        end = _Service(child, job, told, evaluator).serve()
+        end = _Service(child, job, job_bytes, evaluator).serve()
         child.kill()
         ending = child.wait()
     if not end.outcome:
@@ -100,11 +100,11 @@ def _cpu_text(job: Job) -> str:
 class _Service:
     """The loop over one child's requests."""
 
-    def __init__(self, child: Child, job: Job, told: bytes, evaluator: Evaluator) -> None:
+    def __init__(self, child: Child, job: Job, job_bytes: bytes, evaluator: Evaluator) -> None:
         self._child = child
         self._channel = child.channel
         self._job = job
-        self._told = told
+        self._job_bytes = job_bytes
         self._evaluator = evaluator
         self._space = None if job.places is None else SpaceService(job.places)
         self._started = False
@@ -191,8 +191,8 @@ class _Service:
             raise SandboxError(f"a child must report that it is hardened, but sent kind {kind}")
         self._started = True
         self._charged_s = self._child.cpu_s() or 0.0
-        head = protocol.JOB_SIZE.pack(len(self._told))
-        self._reply_in_parts(head, self._told, protocol.PART_BYTES)
+        head = protocol.JOB_SIZE.pack(len(self._job_bytes))
+        self._reply_in_parts(head, self._job_bytes, protocol.PART_BYTES)
 
     def _take_rows(self, kind: int, body: bytes) -> None:
         if not body or len(body) % 4 or len(body) > 4 * protocol.PART_ROWS:
@@ -231,12 +231,12 @@ class _Service:
 
     def _tell(self, space: SpaceService, kind: int, body: bytes) -> None:
         try:
-            head, told = space.answer(kind, body)
+            head, reply_body = space.answer(kind, body)
         except ValueError as error:
             raise _Over("protocol", f"{error}") from error
         except PlacesFull as full:
             raise _Over("memory", f"{full}") from full
-        self._reply_in_parts(head, told, protocol.PART_BYTES)
+        self._reply_in_parts(head, reply_body, protocol.PART_BYTES)
 
     def _charge(self) -> None:
         if self._job.charge_cpu:
@@ -296,9 +296,9 @@ class SpaceService:
                 raise ValueError(f"configurations in {len(body)} bytes")
             rows = [places.row(config) for config in self._configurations(body)]
             return b"", struct.pack(f"={len(rows)}i", *rows)
-        found = self._answers[kind](body)
-        rows = [places.place(config) for config in found]
-        packed = b"".join(self._packed.pack(*config) for config in found)
+        configurations = self._answers[kind](body)
+        rows = [places.place(config) for config in configurations]
+        packed = b"".join(self._packed.pack(*config) for config in configurations)
         return protocol.COUNT.pack(len(rows)), struct.pack(f"={len(rows)}i", *rows) + packed
 
     def _configurations(self, body: bytes) -> list[Configuration]:
