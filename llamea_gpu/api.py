@@ -3,8 +3,8 @@
     import llamea_gpu.api as lg
 
     space = lg.load_space("matmul-2048")
-    found = lg.run("growing_foresight", space, seed=1)
-    found.best_ms, found.best, found.plot()
+    run = lg.run("growing_foresight", space, seed=1)
+    run.best_ms, run.best, run.plot()
 
 Four functions over what the command line uses, with the same names and the same results for the
 same seed. `Search` and `Bench` hold the results as data, as a pandas table and as a Plotly figure;

@@ -77,7 +77,7 @@ CREATE TABLE IF NOT EXISTS rescores (
     PRIMARY KEY (slot, generation))
 """
 _LATER = ("looks", "rescores")  # which not every archive has
-_TOLD = ("seed", "outcome", "asks", "revisits", "cpu_s", "error")  # of a run, beside its trace
+_RUN_COLUMNS = ("seed", "outcome", "asks", "revisits", "cpu_s", "error")  # of a run, beside its trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +286,13 @@ class Archive:
         """
         sign = "<" if trials else ">="
         query = (
-            f"SELECT repeat, trace, {', '.join(_TOLD)} "  # noqa: S608 - own names
+            f"SELECT repeat, trace, {', '.join(_RUN_COLUMNS)} "  # noqa: S608 - own names
             f"FROM evaluations WHERE slot = ? AND attempt = ? AND space = ? AND repeat {sign} 0 "
             "ORDER BY repeat"
         )
         with _foreign(self.path):
             return {
-                repeat: _unpack(blob, dict(zip(_TOLD, values, strict=True)))
+                repeat: _unpack(blob, dict(zip(_RUN_COLUMNS, values, strict=True)))
                 for repeat, blob, *values in self._db.execute(query, (slot, attempt, space))
             }
 

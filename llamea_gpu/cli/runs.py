@@ -39,7 +39,7 @@ from llamea_gpu.scoring import MODELLED, Measure
 
 app = typer.Typer(no_args_is_help=True, help="Recorded evolution runs.")
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
-_TOLD = (  # of a candidate, by ``show --json``
+_SHOWN = (  # of a candidate, by ``show --json``
     *("slot", "generation", "operator", "tokens", "usd", "parents", "status", "kind", "attempts"),
     *("p", "standard_error"),
 )
@@ -133,7 +133,7 @@ def show(
 def _row(candidate: Candidate) -> dict[str, Any]:
     """One line about a candidate; ``show --candidate`` has the rest."""
     return {
-        **{name: getattr(candidate, name) for name in _TOLD},
+        **{name: getattr(candidate, name) for name in _SHOWN},
         "model": candidate.asked_model or candidate.model,
         "space_p": candidate.space_p(),
         "idea": candidate.program.idea if candidate.program else "",

@@ -36,7 +36,7 @@ _FAULTS = {
 }
 
 
-_Found = dict[str, tuple[SpaceScore, "Behaviour | None"]]  # by space
+_BySpace = dict[str, tuple[SpaceScore, "Behaviour | None"]]  # by space
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ class Cascade:
                 message=_complaint(fault),
                 rescored=rescored,
             )
-        by_space: _Found = {}
+        by_space: _BySpace = {}
         feedback = await self._scored(self._tasks, runs, by_space, population, "full")
         return replace(candidate, feedback=feedback, behaviour=_known(by_space), rescored=rescored)
 
     async def _compete(
         self, slot: int, attempt: int, program: Program, population: Population
     ) -> Assessment:
-        by_space: _Found = {}
+        by_space: _BySpace = {}
         feedback = None
         for step in self._steps():
             runs = await self._run(slot, attempt, program, step.tasks, step.runs)
@@ -185,7 +185,7 @@ class Cascade:
         self,
         tasks: Sequence[AnyTask],
         runs: Sequence[Sequence[Trace]],
-        by_space: _Found,
+        by_space: _BySpace,
         population: Population,
         stage: Stage,
     ) -> Feedback:
@@ -269,11 +269,11 @@ def _errors(scores: dict[str, SpaceScore]) -> dict[str, float]:
     return {name: score.standard_error or 0.0 for name, score in scores.items()}
 
 
-def _scores(by_space: _Found) -> dict[str, SpaceScore]:
+def _scores(by_space: _BySpace) -> dict[str, SpaceScore]:
     return {name: score for name, (score, _) in by_space.items()}
 
 
-def _known(by_space: _Found) -> tuple[Behaviour, ...]:
+def _known(by_space: _BySpace) -> tuple[Behaviour, ...]:
     return tuple(behaviour for _, behaviour in by_space.values() if behaviour is not None)
 
 
