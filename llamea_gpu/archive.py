@@ -77,7 +77,7 @@ CREATE TABLE IF NOT EXISTS rescores (
     PRIMARY KEY (slot, generation))
 """
 _LATER = ("looks", "rescores")  # which not every archive has
-_RUN_COLUMNS = ("seed", "outcome", "asks", "revisits", "cpu_s", "error")  # of a run, beside its trace
+_RUN_COLUMNS = ("seed", "outcome", "asks", "revisits", "cpu_s", "error")  # beside its trace
 
 
 @dataclass(frozen=True, slots=True)
