@@ -239,9 +239,9 @@ def _compared(samples: Samples, first: str, second: str, pairs: int) -> Comparis
     by_space = samples.p(first) - samples.p(second)
     difference = float(by_space.mean())
     interval, p_value, needed = None, None, None
-    mine, theirs = samples.replicates(first), samples.replicates(second)
-    if mine is not None and theirs is not None:
-        variances = (mine - theirs).var(axis=1, ddof=1)
+    first_replicates, second_replicates = samples.replicates(first), samples.replicates(second)
+    if first_replicates is not None and second_replicates is not None:
+        variances = (first_replicates - second_replicates).var(axis=1, ddof=1)
         error, degrees = map(float, mean_of_independent(variances, samples.degrees))
         interval = _interval(difference, float(student_half_width(error, degrees)))
         p_value = student_p_value(difference, error, degrees)

@@ -65,11 +65,11 @@ def make_plan(
         tuple(describe_searcher(searcher) for searcher in searchers),
         tuple(describe_space(task) for task in tasks),
     )
-    for what, items in (("searcher", plan.searchers), ("space", plan.spaces)):
+    for kind, items in (("searcher", plan.searchers), ("space", plan.spaces)):
         names = [item.name for item in items]
         if not names or len(set(names)) < len(names):
             raise BenchError(
-                f"a bench must name at least one {what}, and each once, but got {names!r:.400}"
+                f"a bench must name at least one {kind}, and each once, but got {names!r:.400}"
             )
     if plan.size > MAX_RUNS:
         raise BenchError(f"a bench must have at most {MAX_RUNS} runs, but got {plan.size}")
@@ -99,10 +99,10 @@ def run_bench(
             process writes to it.
     """
     runs: dict[RunKey, Trace] = {}
-    asked = {searcher.name for searcher in plan.searchers}
+    requested_names = {searcher.name for searcher in plan.searchers}
     if baseline is not None:
         plan, runs = _with_baseline(plan, baseline)
-    known = {searcher.name for searcher in plan.searchers} - asked
+    known = {searcher.name for searcher in plan.searchers} - requested_names
     with contextlib.ExitStack() as stack:
         journal = None
         if folder is not None:
@@ -145,13 +145,13 @@ def _with_baseline(plan: Plan, baseline: BenchResults) -> tuple[Plan, dict[RunKe
             f"a bench must have no more repeats than its baseline ({baseline.plan.repeats}), but "
             f"asks for {plan.repeats}"
         )
-    named = {searcher.name for searcher in plan.searchers}
-    wanted = {space.name for space in plan.spaces}
+    searcher_names = {searcher.name for searcher in plan.searchers}
+    space_names = {space.name for space in plan.spaces}
     others = replace(
         baseline.plan,
         repeats=plan.repeats,
-        searchers=tuple(s for s in baseline.plan.searchers if s.name not in named),
-        spaces=tuple(space for space in baseline.plan.spaces if space.name in wanted),
+        searchers=tuple(s for s in baseline.plan.searchers if s.name not in searcher_names),
+        spaces=tuple(space for space in baseline.plan.spaces if space.name in space_names),
     )
     try:
         joint = plan.joined(others)
@@ -164,14 +164,14 @@ def _continued(
     folder: Path, plan: Plan, runs: Mapping[RunKey, Trace], journal: BinaryIO
 ) -> tuple[Plan, dict[RunKey, Trace]]:
     """``plan`` and ``runs`` with what the folder and its journal hold."""
-    joint, done = plan, dict(runs)
+    joint, completed = plan, dict(runs)
     if (folder / SUMMARY).exists():
         before = BenchResults.load_unfinished(folder)
         joint = before.plan.joined(plan)
-        done |= {**before.runs, **read_journal(journal, before.plan)}
+        completed |= {**before.runs, **read_journal(journal, before.plan)}
     elif _lines(journal):
         raise BenchError(f"{folder} must hold {SUMMARY} beside its journal: use another folder")
-    return joint, done
+    return joint, completed
 
 
 def _keep(results: BenchResults, folder: Path, journal: BinaryIO) -> None:
@@ -179,11 +179,11 @@ def _keep(results: BenchResults, folder: Path, journal: BinaryIO) -> None:
     journal.truncate(0)
 
 
-def _refuse_unnamed(what: str, needed: Sequence[str], named: Container[str]) -> None:
-    unnamed = sorted({name for name in needed if name not in named})
+def _refuse_unnamed(kind: str, needed: Sequence[str], command_names: Container[str]) -> None:
+    unnamed = sorted({name for name in needed if name not in command_names})
     if unnamed:
         raise BenchError(
-            f"each {what} of the folder for which there is work must be named in the command, "
+            f"each {kind} of the folder for which there is work must be named in the command, "
             f"but {unnamed!r:.400} is not: name it too, or use another folder"
         )
 
@@ -210,15 +210,15 @@ def _run_all(
 
     waiting = list(reversed(keys))
     flying: dict[Future[Trace], RunKey] = {}
-    done: SimpleQueue[Future[Trace]] = SimpleQueue()
+    completed: SimpleQueue[Future[Trace]] = SimpleQueue()
     suspects = []
     while waiting or flying:
         while waiting and len(flying) < _AHEAD * runner.width:
             key = waiting.pop()
             future = submit(key)
             flying[future] = key
-            future.add_done_callback(done.put)
-        future = done.get()
+            future.add_done_callback(completed.put)
+        future = completed.get()
         key = flying.pop(future)
         if _lost_its_process(future):
             suspects.append(key)
@@ -296,14 +296,14 @@ def read_journal(journal: BinaryIO, plan: Plan) -> dict[RunKey, Trace]:
     Raises:
         BenchError: a line is no run of ``plan``.
     """
-    wanted = set(plan.runs())
+    plan_keys = set(plan.runs())
     spaces = {space.name: space for space in plan.spaces}
     runs: dict[RunKey, Trace] = {}
     for number, line in enumerate(_lines(journal), start=1):
         try:
             cells: dict[str, Any] = json.loads(line)
             key = RunKey(cells["searcher"], cells["space"], cells["repeat"])
-            if key not in wanted:
+            if key not in plan_keys:
                 raise BenchError(f"a run must be of this bench, but {key!r:.200} is not")
             runs[key] = checked_trace(cells, spaces[key.space], plan.seed_of(key))
         except (

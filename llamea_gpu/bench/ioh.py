@@ -76,7 +76,7 @@ def problem(space: str | Recording, search_path: Sequence[Path] = ()) -> Integer
         return best, recording.optimum_ms
 
     wrap: Any = ioh.wrap_problem  # annotated narrower than what it takes
-    made: IntegerSingleObjective = wrap(
+    problem: IntegerSingleObjective = wrap(
         cost,
         name=recording.info.name,
         problem_class=ioh.ProblemClass.INTEGER,
@@ -85,8 +85,8 @@ def problem(space: str | Recording, search_path: Sequence[Path] = ()) -> Integer
         ub=max(configurations.cardinalities) - 1,
         calculate_objective=optimum,
     )
-    made.bounds.ub = [cardinality - 1 for cardinality in configurations.cardinalities]
-    return made
+    problem.bounds.ub = [cardinality - 1 for cardinality in configurations.cardinalities]
+    return problem
 
 
 def write_logs(results: BenchResults, spaces: Mapping[str, SearchSpace], folder: Path) -> None:

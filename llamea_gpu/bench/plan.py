@@ -64,9 +64,9 @@ class BenchSettings:
         """Where ``other`` differs, as options of the command: what stands here, and there."""
         pairs = zip(asdict(self).items(), asdict(other).values(), strict=True)
         return ", ".join(
-            f"{_option(name, mine)} and the command says {_option(name, theirs)}"
-            for (name, mine), theirs in pairs
-            if mine != theirs
+            f"{_option(name, value)} and the command says {_option(name, other_value)}"
+            for (name, value), other_value in pairs
+            if value != other_value
         )
 
 
@@ -175,15 +175,15 @@ class Plan:
                 f"{self.settings.differences(other.settings)}: give those again, or another folder "
                 f"with -o"
             )
-        for what, mine, theirs in (
+        for kind, own_items, other_items in (
             ("searcher", self.searchers, other.searchers),
             ("space", self.spaces, other.spaces),
         ):
-            known = {item.name: _identity(item) for item in mine}
-            for item in theirs:
+            known = {item.name: _identity(item) for item in own_items}
+            for item in other_items:
                 if known.get(item.name, _identity(item)) != _identity(item):
                     raise BenchError(
-                        f"the {what} {item.name!r} is not what it was when this bench was run "
+                        f"the {kind} {item.name!r} is not what it was when this bench was run "
                         f"(its content, clock, budget or versions differ): use another folder"
                     )
         return replace(
@@ -241,9 +241,9 @@ def _identity(item: SearcherInfo | SpaceInfo) -> tuple[str, ...]:
 _Item = TypeVar("_Item", SearcherInfo, SpaceInfo)
 
 
-def _new(mine: Sequence[_Item], theirs: Sequence[_Item]) -> list[_Item]:
-    known = {item.name for item in mine}
-    return [item for item in theirs if item.name not in known]
+def _new(own_items: Sequence[_Item], other_items: Sequence[_Item]) -> list[_Item]:
+    known = {item.name for item in own_items}
+    return [item for item in other_items if item.name not in known]
 
 
 def _digest(parts: object) -> str:

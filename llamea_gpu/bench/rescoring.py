@@ -106,13 +106,13 @@ def rescore(
 
 def _searchers(best: Mapping[tuple[str, int], Candidate]) -> dict[tuple[str, int], ProgramSearcher]:
     """One for each candidate; equal programs share one."""
-    named: dict[Program, ProgramSearcher] = {}
+    by_program: dict[Program, ProgramSearcher] = {}
     searchers = {}
     for (run, count), candidate in best.items():
         program = candidate.program
         assert program is not None  # of a scored candidate
         key = replace(program, idea="")
-        searchers[run, count] = named.setdefault(
+        searchers[run, count] = by_program.setdefault(
             key, ProgramSearcher(f"{run}{candidate.identifier}", program)
         )
     return searchers

@@ -136,10 +136,10 @@ def _read_summary(path: Path) -> _Summary:
         raise BenchError(f"{path} must be readable, but: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        location = ".".join(map(str, first["loc"]))
         raise BenchError(
-            f"{path}: {where or 'the document'}: {first['msg']}: run the bench again, or get the "
-            f"folder again"
+            f"{path}: {location or 'the document'}: {first['msg']}: run the bench again, or get "
+            f"the folder again"
         ) from error
     _check_names(path, document)
     return document

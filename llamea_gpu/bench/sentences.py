@@ -58,11 +58,11 @@ def summary(
     With a baseline, whose searchers are ``known``: every comparison that is new.
     """
     best = standings[0]
-    where = f"{len(plan.spaces)} space{'s' if len(plan.spaces) > 1 else ''}"
+    space_count = f"{len(plan.spaces)} space{'s' if len(plan.spaces) > 1 else ''}"
     first = (
         f"{best.searcher} has the highest {plan.measure.name}, "
         f"{best.p:.2f}{_bracketed(best.interval)}, of {len(standings)} "
-        f"searcher{'s' if len(standings) > 1 else ''} on {where} with {plan.repeats} repeats."
+        f"searcher{'s' if len(standings) > 1 else ''} on {space_count} with {plan.repeats} repeats."
     )
     pairs = [
         pair.sentence

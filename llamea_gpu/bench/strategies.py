@@ -141,19 +141,19 @@ def check_comparable(runs: Sequence[StrategyRun]) -> None:
         )
 
 
-def answers_to_compare_at(runs: Sequence[StrategyRun], wanted: Sequence[int] = ()) -> list[int]:
+def answers_to_compare_at(runs: Sequence[StrategyRun], counts: Sequence[int] = ()) -> list[int]:
     """Numbers of answers that all runs have: powers of two and the most, unless some are wanted.
 
     Raises:
         BenchError: a run has no answers, or fewer than wanted.
     """
     most = min((run.answers for run in runs), default=0)
-    if most < max([1, *wanted]) or min(wanted, default=1) < 1:
+    if most < max([1, *counts]) or min(counts, default=1) < 1:
         raise BenchError(
             f"runs are compared after answers that all of them have, from 1 to {most} here, but "
-            f"got {', '.join(map(str, wanted)) or 'none in one of them'}"
+            f"got {', '.join(map(str, counts)) or 'none in one of them'}"
         )
-    return sorted(set(wanted) or {*(2**power for power in range(most.bit_length())), most})
+    return sorted(set(counts) or {*(2**power for power in range(most.bit_length())), most})
 
 
 def leaders(

@@ -66,8 +66,10 @@ def spaces_of(names: Sequence[str], search_path: Sequence[Path] = ()) -> tuple[s
     known = suites()
     spaces: dict[str, None] = {}
     for name in names:
-        named = suite_spaces(name, search_path) if name in known else _expand([name], search_path)
-        spaces |= dict.fromkeys(named)
+        space_names = (
+            suite_spaces(name, search_path) if name in known else _expand([name], search_path)
+        )
+        spaces |= dict.fromkeys(space_names)
     return tuple(spaces)
 
 

@@ -78,13 +78,13 @@ def read_runs(path: Path, plan: Plan) -> dict[RunKey, Trace]:
     lists = {name: _arrays(path, columns.pop(name)) for name in ("rows", "elapsed_s", "cost_ms")}
     plain = {name: column.to_pylist() for name, column in columns.items()}
     spaces = {space.name: space for space in plan.spaces}
-    wanted = set(plan.runs())
+    plan_keys = set(plan.runs())
     runs: dict[RunKey, Trace] = {}
     for place in range(table.num_rows):
         cells = {name: column[place] for name, column in plain.items()}
         cells |= {name: arrays[place] for name, arrays in lists.items()}
         key = RunKey(cells["searcher"], cells["space"], cells["repeat"])
-        if key not in wanted or key in runs:
+        if key not in plan_keys or key in runs:
             raise BenchError(
                 f"{path}: row {place}: each run must be of the bench and come once, but "
                 f"{key!r:.200} is not or does not"
@@ -141,9 +141,9 @@ def checked_trace(cells: Mapping[str, Any], space: SpaceInfo, seed: int) -> Trac
 
 def cells_of(key: RunKey, trace: Trace) -> dict[str, object]:
     """What is kept of a run (of its error the end), by column; `checked_trace` reads it."""
-    kept = {name: getattr(trace, name) for name in _READ if name not in RunKey._fields}
-    kept["error"] = trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None
-    return {**key._asdict(), **kept}
+    cells = {name: getattr(trace, name) for name in _READ if name not in RunKey._fields}
+    cells["error"] = trace.error[-_MAX_ERROR_CHARACTERS:] if trace.error else None
+    return {**key._asdict(), **cells}
 
 
 def _row(key: RunKey, space: SpaceInfo, trace: Trace) -> dict[str, object]:

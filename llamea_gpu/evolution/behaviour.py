@@ -127,10 +127,10 @@ def _space_distances(behaviours: Sequence[Behaviour]) -> FloatArray:
     starts = np.cumsum([0, *behaviours[0].cardinalities])[:-1]
     rows = []
     for own_style, own_roots in zip(scaled, roots, strict=True):
-        how = np.abs(scaled - own_style).clip(max=FARTHEST).mean(axis=1) / FARTHEST
+        style_distance = np.abs(scaled - own_style).clip(max=FARTHEST).mean(axis=1) / FARTHEST
         squared = np.add.reduceat((roots - own_roots) ** 2, starts, axis=1) / 2
-        where = np.sqrt(squared.clip(max=1)).mean(axis=1)
-        rows.append((how + where) / 2)
+        place_distance = np.sqrt(squared.clip(max=1)).mean(axis=1)
+        rows.append((style_distance + place_distance) / 2)
     return np.array(rows)
 
 

@@ -115,9 +115,9 @@ class Candidate:
             candidate = _ADAPTER.validate_python(document)
         except ValidationError as error:
             complaint = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in complaint["loc"])
+            location = ".".join(str(part) for part in complaint["loc"])
             raise ArchiveError(
-                f"a candidate in the archive must have this version's fields, but {where}: "
+                f"a candidate in the archive must have this version's fields, but {location}: "
                 f"{complaint['msg']}: the archive is damaged or foreign"
             ) from None
 

@@ -257,10 +257,14 @@ class Cascade:
 
         They are at least what those of the ``last`` of the elite would be with as few.
         """
-        theirs = {r.space: r.standard_error for r in last.feedback.spaces} if last.feedback else {}
+        last_errors = (
+            {r.space: r.standard_error for r in last.feedback.spaces} if last.feedback else {}
+        )
         fully = {task.name: self._runs.repeats(task) for task in self._tasks}
         return {
-            name: max(error, theirs.get(name, 0.0) * math.sqrt(fully[name] / scores[name].runs))
+            name: max(
+                error, last_errors.get(name, 0.0) * math.sqrt(fully[name] / scores[name].runs)
+            )
             for name, error in _errors(scores).items()
         }
 

@@ -81,21 +81,21 @@ def load_inspiration(spec: str) -> Inspiration:
         ArchiveError: its run cannot be read, or has no such candidate.
         SearcherError: there is no such file or name.
     """
-    named = _SLOT.fullmatch(spec)
-    if named:
-        return _from_run(spec, Path(named["run"]), int(named["slot"]))
+    match = _SLOT.fullmatch(spec)
+    if match:
+        return _from_run(spec, Path(match["run"]), int(match["slot"]))
     named_program = resolve_program(spec)
-    wanted = named_program.program
-    program = _admitted(spec, wanted.source)
-    if program.class_name != wanted.class_name:
+    original = named_program.program
+    program = _admitted(spec, original.source)
+    if program.class_name != original.class_name:
         raise SettingsError(
             f"an inspiration's optimizer must be {program.class_name}, the one that admission "
-            f"finds, but {spec} names {wanted.class_name}"
+            f"finds, but {spec} names {original.class_name}"
         )
-    licence = _LICENCE.search(wanted.source)
+    licence = _LICENCE.search(original.source)
     return Inspiration(
         str(Spec.parse(spec).without_folder()),
-        program.with_settings(**wanted.settings),
+        program.with_settings(**original.settings),
         {
             "spec": spec,
             "origin": named_program.provenance.origin,

@@ -274,8 +274,8 @@ def _common_value(task: Task, rows: NDArray[np.int32], failed: NDArray[np.bool_]
         return ""
     share, parameter, value = best
     fails = percent(float(np.mean(failed[visited[:, parameter] == value])))
-    named = f"{one_line(space.names[parameter], 60)} = {space.values[parameter][value]!r:.60}"
-    return f", {percent(share)} of them with {named}, which fails in {fails} of the cases"
+    assignment = f"{one_line(space.names[parameter], 60)} = {space.values[parameter][value]!r:.60}"
+    return f", {percent(share)} of them with {assignment}, which fails in {fails} of the cases"
 
 
 def _exploring(here: _Observed) -> Finding | None:
@@ -289,9 +289,9 @@ def _exploring(here: _Observed) -> Finding | None:
             if batch.asked_s < half_s or not known or before.min() == here.task.optimum_ms:
                 continue
             best = configurations[trace.rows[int(np.argmin(before))]]
-            asked = configurations[trace.rows[batch.first : batch.last]]
-            far += int(np.count_nonzero((asked != best).sum(axis=1) > _FAR))
-            total += len(asked)
+            batch_configurations = configurations[trace.rows[batch.first : batch.last]]
+            far += int(np.count_nonzero((batch_configurations != best).sum(axis=1) > _FAR))
+            total += len(batch_configurations)
     if not total or far / total <= _EXPLORING:
         return None
     share = far / total

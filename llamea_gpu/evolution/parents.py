@@ -78,9 +78,9 @@ def diverse_elite(ranked: Sequence[Candidate], size: int) -> list[Candidate]:
 
         fresh = [c for c in left if not copies(c)] or left
         rivals = [c for c in fresh if _p(c) >= _p(fresh[0]) - _error(fresh[0])] if chosen else fresh
-        taken = max(rivals, key=apart) if chosen else fresh[0]
-        chosen.append(taken)
-        left.remove(taken)
+        member = max(rivals, key=apart) if chosen else fresh[0]
+        chosen.append(member)
+        left.remove(member)
     order = {candidate.slot: place for place, candidate in enumerate(ranked)}
     return sorted(chosen, key=lambda c: order[c.slot])
 
@@ -104,12 +104,15 @@ def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def leads(candidate: Candidate, other: Candidate) -> bool:
     """Whether ``candidate`` is better than ``other`` on some space by more than the errors."""
-    theirs = {result.space: result for result in other.feedback.spaces} if other.feedback else {}
+    other_results = (
+        {result.space: result for result in other.feedback.spaces} if other.feedback else {}
+    )
     own = candidate.feedback.spaces if candidate.feedback else ()
     return any(
-        result.space not in theirs
-        or result.p - theirs[result.space].p
-        > LEAD_ERRORS * math.hypot(result.standard_error, theirs[result.space].standard_error)
+        result.space not in other_results
+        or result.p - other_results[result.space].p
+        > LEAD_ERRORS
+        * math.hypot(result.standard_error, other_results[result.space].standard_error)
         for result in own
     )
 
@@ -162,8 +165,8 @@ def complement(first: Candidate, elite: Sequence[Candidate]) -> Candidate:
 
 
 def _loses(candidate: Candidate, other: Candidate) -> bool:
-    theirs = other.space_p()
-    return any(p < theirs.get(space, p) for space, p in candidate.space_p().items())
+    other_p = other.space_p()
+    return any(p < other_p.get(space, p) for space, p in candidate.space_p().items())
 
 
 def _p(candidate: Candidate) -> float:

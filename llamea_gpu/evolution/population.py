@@ -30,8 +30,8 @@ class Population:
         Raises:
             ArchiveError: it is damaged or foreign.
         """
-        again = map(Candidate.from_document, archive.rescored().values())
-        return cls.as_settled(archive).updated(list(again))
+        rescored = map(Candidate.from_document, archive.rescored().values())
+        return cls.as_settled(archive).updated(list(rescored))
 
     @classmethod
     def as_settled(cls, archive: Archive) -> Population:
@@ -62,9 +62,9 @@ class Population:
         """The next snapshot."""
         return Population((*self.candidates, candidate))
 
-    def updated(self, again: Sequence[Candidate]) -> Population:
-        """The snapshot in which ``again`` stand in the places of their slots."""
-        by_slot = {candidate.slot: candidate for candidate in again}
+    def updated(self, rescored: Sequence[Candidate]) -> Population:
+        """The snapshot in which ``rescored`` stand in the places of their slots."""
+        by_slot = {candidate.slot: candidate for candidate in rescored}
         return Population(tuple(by_slot.get(c.slot, c) for c in self.candidates))
 
     def scored(self) -> list[Candidate]:

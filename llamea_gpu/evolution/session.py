@@ -87,9 +87,9 @@ class Problem:
         digest = hashlib.sha256()
         for task in self.tasks:
             _update(digest, task)
-        named = [(seed.name, seed.program) for seed in self.seeds]
-        named += [(brought.name, brought.program) for brought in self.inspirations]
-        for name, program in named:
+        named_programs = [(seed.name, seed.program) for seed in self.seeds]
+        named_programs += [(brought.name, brought.program) for brought in self.inspirations]
+        for name, program in named_programs:
             digest.update(repr((name, program.source, program.hyperparameters)).encode())
         return digest.hexdigest()
 

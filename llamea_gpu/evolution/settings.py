@@ -316,10 +316,10 @@ def recorded_settings(text: str) -> EvolutionSettings:
         return EvolutionSettings.model_validate_json(text)
     except ValidationError as error:
         complaint = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in complaint["loc"])
+        location = ".".join(str(part) for part in complaint["loc"])
         raise SettingsError(
-            f"the recorded settings must be this version's, but {where}: {complaint['msg']}: the "
-            f"run folder is damaged or foreign"
+            f"the recorded settings must be this version's, but {location}: {complaint['msg']}: "
+            f"the run folder is damaged or foreign"
         ) from None
 
 

@@ -290,24 +290,24 @@ class WholeSpace(DescribedSpace):
 
 
 def _default_configuration(recording: Recording) -> Configuration | None:
-    space, named = recording.space, recording.info.default_configuration
-    if named is None or not set(space.names) <= set(named):
+    space, default_values = recording.space, recording.info.default_configuration
+    if default_values is None or not set(space.names) <= set(default_values):
         return None
     indices = []
     for name, values, ordinal in zip(space.names, space.values, space.ordinal, strict=True):
-        index = _nearest(values, ordinal, named[name])
+        index = _nearest(values, ordinal, default_values[name])
         if index is None:
             return None
         indices.append(index)
     return space.configuration(space.repair_row(indices))
 
 
-def _nearest(values: Sequence[Value], ordinal: bool, wanted: Value) -> int | None:
-    """Index of ``wanted``, or of the number nearest to it in an ordinal parameter."""
-    if wanted in values:
-        return values.index(wanted)
-    if ordinal and type(wanted) in (int, float):
+def _nearest(values: Sequence[Value], ordinal: bool, target: Value) -> int | None:
+    """Index of ``target``, or of the number nearest to it in an ordinal parameter."""
+    if target in values:
+        return values.index(target)
+    if ordinal and type(target) in (int, float):
         with contextlib.suppress(OverflowError):  # an integer that no double holds
-            distances = [abs(cast("float", value) - cast("float", wanted)) for value in values]
+            distances = [abs(cast("float", value) - cast("float", target)) for value in values]
             return distances.index(min(distances))
     return None

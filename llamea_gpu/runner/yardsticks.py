@@ -40,10 +40,12 @@ def with_yardsticks(tasks: Sequence[AnyTask], runner: BaseRunner) -> tuple[AnyTa
     Raises:
         TaskError: the search that is the yardstick fails.
     """
-    wanted = [task for task in tasks if isinstance(task, WholeTask) and task.yardstick is None]
-    kept = {task: read_yardstick(_shipped(task)) or read_yardstick(_file(task)) for task in wanted}
-    yardsticks = {task: yardstick for task, yardstick in kept.items() if yardstick is not None}
-    runs = {task: _submit(task, runner) for task in wanted if task not in yardsticks}
+    missing = [task for task in tasks if isinstance(task, WholeTask) and task.yardstick is None]
+    stored = {
+        task: read_yardstick(_shipped(task)) or read_yardstick(_file(task)) for task in missing
+    }
+    yardsticks = {task: yardstick for task, yardstick in stored.items() if yardstick is not None}
+    runs = {task: _submit(task, runner) for task in missing if task not in yardsticks}
     for task, futures in runs.items():
         yardsticks[task] = _of_runs(task, [future.result() for future in futures])
         with contextlib.suppress(OSError):  # a cache that cannot be written only costs time

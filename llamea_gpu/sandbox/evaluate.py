@@ -142,8 +142,8 @@ class Evaluate:
             return []
         reply = request(protocol.KIND.pack(protocol.WAIT))
         self._spent, count = protocol.SPENT_AND_COUNT.unpack_from(reply)
-        done = rest(reply[protocol.SPENT_AND_COUNT.size :], 12 * count)
-        numbers = struct.unpack(f"={count}i{count}d", done)
+        payload = rest(reply[protocol.SPENT_AND_COUNT.size :], 12 * count)
+        numbers = struct.unpack(f"={count}i{count}d", payload)
         self._pending -= count
         return list(zip(self._handed_out(numbers[:count]), numbers[count:], strict=True))
 

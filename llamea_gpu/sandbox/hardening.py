@@ -46,16 +46,16 @@ class ParentEndedError(OSError):
     """The process that started this one is gone."""
 
 
-def _checked(result: int, what: str) -> int:
+def _checked(result: int, operation: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{operation}: {os.strerror(code)}")
     return result
 
 
-def _syscall(what: str, number: int, *arguments: object) -> int:
+def _syscall(name: str, number: int, *arguments: object) -> int:
     values = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *values), what)
+    return _checked(_libc.syscall(ctypes.c_long(number), *values), name)
 
 
 def _prctl(option: int, argument: object) -> int:

@@ -59,8 +59,8 @@ def environment() -> dict[str, str]:
 
     Some interpreters (those of a cluster's modules, say) start only with their linker path.
     """
-    kept = (_LINKER_PATH, *_ARITHMETIC)
-    return _ENVIRONMENT | {name: os.environ[name] for name in kept if name in os.environ}
+    inherited = (_LINKER_PATH, *_ARITHMETIC)
+    return _ENVIRONMENT | {name: os.environ[name] for name in inherited if name in os.environ}
 
 
 @dataclass(frozen=True, slots=True)

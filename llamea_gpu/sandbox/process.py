@@ -119,23 +119,23 @@ class ZygoteProcess:
         started = time.perf_counter()
         self._lock = threading.Lock()
         self._spaces: OrderedDict[str, int] = OrderedDict()  # fingerprint -> rows
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, tempfile.TemporaryFile() as errors:
+        self._control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with zygote_end, tempfile.TemporaryFile() as errors:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
-                    command(theirs.fileno()),
+                    command(zygote_end.fileno()),
                     env=environment(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[zygote_end.fileno()],
                     start_new_session=True,
                 )
             except OSError as error:
                 self._control.close()
                 raise SandboxError(f"the zygote cannot be started: {error}") from error
-            theirs.close()
+            zygote_end.close()
             self.identity = self._greet(settings, errors)
         self.start_s = time.perf_counter() - started
 
@@ -150,14 +150,14 @@ class ZygoteProcess:
         Raises:
             ZygoteDied: there is no zygote to ask.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {"do": "run", "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}
         try:
-            with theirs, their_report, self._lock:
+            with child_end, their_report, self._lock:
                 if space is not None:
                     self._provide(space)
-                self._send(request, [theirs.fileno(), their_report.fileno()])
+                self._send(request, [child_end.fileno(), their_report.fileno()])
             return Child(ours, report)
         except BaseException:
             ours.close()

@@ -96,12 +96,12 @@ class RemoteSpace:
             self._neighbors[row, kind] = self.fetch(packet)
         return self._neighbors[row, kind]
 
-    def repair(self, wanted: Configuration) -> Configuration:
+    def repair(self, indices: Configuration) -> Configuration:
         """The valid configuration that indices in range are repaired to."""
-        if wanted not in self._repaired:
-            packet = protocol.KIND.pack(protocol.REPAIR) + self._packed.pack(*wanted)
-            (self._repaired[wanted],) = self.fetch(packet)
-        return self._repaired[wanted]
+        if indices not in self._repaired:
+            packet = protocol.KIND.pack(protocol.REPAIR) + self._packed.pack(*indices)
+            (self._repaired[indices],) = self.fetch(packet)
+        return self._repaired[indices]
 
     def _note(self, configuration: Configuration, row: int) -> None:
         self._rows[configuration] = row
@@ -111,10 +111,10 @@ class RemoteSpace:
     def _key(self, configuration: object) -> Configuration | None:
         """As plain integers; None for what is no tuple of indices in range."""
         try:
-            given = tuple(cast("Sequence[int]", configuration))
-            key = tuple(map(int, given))
+            indices = tuple(cast("Sequence[int]", configuration))
+            key = tuple(map(int, indices))
             pairs = zip(key, self.cardinalities, strict=True)
-            valid = key == given and all(0 <= index < count for index, count in pairs)
+            valid = key == indices and all(0 <= index < count for index, count in pairs)
         except (TypeError, ValueError, OverflowError):
             return None
         return key if valid else None

@@ -201,14 +201,14 @@ def run_self_test(
 def _control(zygote: ZygoteProcess, task: Task) -> AttackVerdict:
     """An honest candidate: its trace must be what the recording says, to the end of the budget."""
     trace = run_job(zygote, Job(Program.unread(_CONTROL_SOURCE, "Control"), task, 0))
-    right = (
+    matches = (
         trace.outcome == "budget"
         and len(trace.rows) == _BUDGET_EVALUATIONS
         and trace.revisits >= 1
         and np.array_equal(trace.cost_ms, task.recording.time_ms[trace.rows])
     )
     detail = f"{trace.outcome}, {len(trace.rows)} evaluations"
-    return AttackVerdict(CONTROL, right, detail if right else f"{detail}: {trace.error}")
+    return AttackVerdict(CONTROL, matches, detail if matches else f"{detail}: {trace.error}")
 
 
 def judge(attack: SelfAttack, trace: Trace, token: str) -> AttackVerdict:
