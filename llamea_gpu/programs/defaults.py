@@ -37,8 +37,8 @@ def with_defaults(program: Program, values: Mapping[str, Hyperparameter]) -> str
     ]
     for node, value in reversed(changed):  # from the end, so that places before it stay right
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        kept = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
-        lines[first : last + 1] = [repr(value).encode().join(kept)]
+        surroundings = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        lines[first : last + 1] = [repr(value).encode().join(surroundings)]
     edited = b"\n".join(lines).decode()
     after = {name: value for name, _, value in _literals_in(replace(program, source=edited))}
     types = [type(value) for value in defaults.values()]

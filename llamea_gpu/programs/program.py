@@ -60,10 +60,10 @@ class Program:
                 f"{self.class_name}: a hyperparameter must be one of "
                 f"({', '.join(settings) or 'there are none'}), but got {key!r}"
             )
-        wanted = type(settings[key])
-        if type(value) is wanted or (wanted is float and type(value) is int):
-            return wanted(value)
+        default_type = type(settings[key])
+        if type(value) is default_type or (default_type is float and type(value) is int):
+            return default_type(value)
         raise SearcherError(
-            f"{self.class_name}: {key} must be of type {wanted.__name__} like its default "
+            f"{self.class_name}: {key} must be of type {default_type.__name__} like its default "
             f"{settings[key]}, but got {value!r}"
         )

@@ -112,8 +112,8 @@ def find_optimizer(
     if not defined:
         names = ", ".join(dict.fromkeys(node.name for node in methods))
         listed = f"; classes in it: {names}" if names else ""
-        what = f"no class {class_name}" if class_name else "no class"
-        return None, [Problem("no-class", f"the program defines {what} at module level{listed}")]
+        missing = f"no class {class_name}" if class_name else "no class"
+        return None, [Problem("no-class", f"the program defines {missing} at module level{listed}")]
     fitting = [c for c in defined if _takes_three(methods[c])]
     if not fitting:
         return None, [_no_call(defined, methods)]

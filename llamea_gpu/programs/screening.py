@@ -289,16 +289,16 @@ def _handlers(nodes: Nodes) -> Iterator[Problem]:
         caught = (
             {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)} if node.type else None
         )
-        again = any(
+        reraises = any(
             isinstance(n, ast.Raise) for statement in node.body for n in ast.walk(statement)
         )
-        if (caught is None or caught & _SWALLOWING) and not again:
-            what = (
+        if (caught is None or caught & _SWALLOWING) and not reraises:
+            fault = (
                 "has a bare 'except:'" if caught is None else f"catches {min(caught & _SWALLOWING)}"
             )
             yield Problem(
                 "swallows-budget",
-                f"line {node.lineno} {what}, which swallows the end of the budget: "
+                f"line {node.lineno} {fault}, which swallows the end of the budget: "
                 f"catch 'Exception' or something narrower",
             )
 

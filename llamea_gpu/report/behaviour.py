@@ -78,12 +78,12 @@ def classical_scaling(distance: FloatArray) -> tuple[FloatArray, float]:
     centre = np.eye(n) - 1 / n
     values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
     order = np.argsort(values)[::-1][:2]
-    kept = np.clip(values[order], 0, None)
-    place = vectors[:, order] * np.sqrt(kept)
+    eigenvalues = np.clip(values[order], 0, None)
+    place = vectors[:, order] * np.sqrt(eigenvalues)
     peaks = place[np.argmax(np.abs(place), axis=0), np.arange(place.shape[1])]
     place = place * np.where(peaks < 0, -1.0, 1.0)
     spread = float(values[values > 0].sum())
-    return place, float(kept.sum() / spread) if spread > 0 else 1.0
+    return place, float(eigenvalues.sum() / spread) if spread > 0 else 1.0
 
 
 def _elite_spread(candidates: Sequence[Candidate], distance: FloatArray, size: int) -> FloatArray:

@@ -31,23 +31,23 @@ _OFFSET = 0.04  # of a mark's place: error bars side by side can be told apart
 
 
 def comparison_page(
-    training: Scores, again: Rescored | None, costs: Sequence[Cost], title: str
+    training: Scores, rescored: Rescored | None, costs: Sequence[Cost], title: str
 ) -> Page:
-    """The report of runs that were compared; ``again``: their best, measured side by side."""
+    """The report of runs that were compared; ``rescored``: their best, measured side by side."""
     scored = [("training", TRAINING, training)]
-    if again is not None:
-        scored.insert(0, ("again", measured_again(again), again.scores))
+    if rescored is not None:
+        scored.insert(0, ("again", measured_again(rescored), rescored.scores))
     main = scored[0][2]
     sections = [
         Section(key, name, (_best_so_far(key, s), scores_table(s, name), runs_table(s, name)))
         for key, name, s in scored
     ]
-    if again is not None and again.near_best:
-        sections.append(Section("near-best", "Near the best known", (near_best_table(again),)))
+    if rescored is not None and rescored.near_best:
+        sections.append(Section("near-best", "Near the best known", (near_best_table(rescored),)))
     return Page(
         title=title,
         kind="Comparison of strategies",
-        sentences=_sentences(main, again),
+        sentences=_sentences(main, rescored),
         boxes=tuple(
             Box(cost.strategy, f"{cost.answers:,} answers", f"in {cost.runs} runs")
             for cost in costs
@@ -58,7 +58,7 @@ def comparison_page(
     )
 
 
-def _sentences(main: Scores, again: Rescored | None) -> tuple[str, ...]:
+def _sentences(main: Scores, rescored: Rescored | None) -> tuple[str, ...]:
     last = max((row.answers for row in main.strategies), default=0)
     rows = [row for row in main.strategies if row.answers == last]
     sentences = [
@@ -66,7 +66,7 @@ def _sentences(main: Scores, again: Rescored | None) -> tuple[str, ...]:
         f"answers" + (f", {_step(row)} against {REFERENCE}." if row.difference is not None else ".")
         for row in rows
     ]
-    if again is None:
+    if rescored is None:
         sentences.append(
             "These are the scores that the runs chose their best by, which are too high: the best "
             "of many is chosen for its luck too."
@@ -112,9 +112,9 @@ def _hover(row: StrategyScore, name: str) -> str:
     return f"{text}<br>{name} {_estimate(row.score, row.interval)}"
 
 
-def measured_again(again: Rescored) -> str:
+def measured_again(rescored: Rescored) -> str:
     """What its scores are."""
-    return f"Measured again, {again.repeats} runs each"
+    return f"Measured again, {rescored.repeats} runs each"
 
 
 def scores_table(scores: Scores, title: str) -> Table:
@@ -155,7 +155,7 @@ def runs_table(scores: Scores, title: str) -> Table:
     )
 
 
-def near_best_table(again: Rescored) -> Table:
+def near_best_table(rescored: Rescored) -> Table:
     """How near the best known the strategies' last candidates come."""
     return Table(
         caption="Modelled time of the runs' last best relative to the best known, geometric mean "
@@ -163,7 +163,7 @@ def near_best_table(again: Rescored) -> Table:
         columns=("strategy", "simulated s", "mean", "worst space"),
         rows=tuple(
             (row.strategy, f"{row.seconds:g}", number(row.mean), number(row.worst))
-            for row in again.near_best
+            for row in rescored.near_best
         ),
     )
 

@@ -30,5 +30,5 @@ def notebook_figure(figure: charts.Figure, title: str) -> Figure:
         return f'"rgba({red},{green},{blue},{int(token[2] or 100) / 100:g})"'
 
     tokens = rf'"@({"|".join(colours)})(?:/(\d+))?"'
-    made = Figure(json.loads(re.sub(tokens, painted, json.dumps(figure))))
-    return made.update_layout(title=title, template="plotly_white")
+    spec = json.loads(re.sub(tokens, painted, json.dumps(figure)))
+    return Figure(spec).update_layout(title=title, template="plotly_white")

@@ -68,7 +68,7 @@ def write_report(source: Run | BenchResults, output: Path, *, title: str, runnin
 
 
 def write_comparison(
-    training: Scores, again: Rescored | None, costs: Sequence[Cost], output: Path
+    training: Scores, rescored: Rescored | None, costs: Sequence[Cost], output: Path
 ) -> None:
     """Write the report of runs that were compared by strategy to ``output``.
 
@@ -76,7 +76,7 @@ def write_comparison(
         LlameaGpuError: the extra ``report`` is missing.
     """
     require_plotly()
-    write_text(output, render_page(comparison_page(training, again, costs, output.stem)))
+    write_text(output, render_page(comparison_page(training, rescored, costs, output.stem)))
 
 
 class LiveReport:

@@ -117,8 +117,8 @@ def _traces(run: Run, places: Places) -> list[dict[str, Any]]:
         ("failed", "x-thin-open", [c for c in everyone if c.status == FAILED]),
     )
     shown = [group for group in groups if group[2]]
-    named = {c.slot for c in lineage}
-    nodes = [_nodes(run, *group, places, named) for group in shown]
+    labelled_slots = {c.slot for c in lineage}
+    nodes = [_nodes(run, *group, places, labelled_slots) for group in shown]
     nodes += [_legend_entry(name, symbol) for name, symbol, _ in shown]
     return [
         _edges("parent to child", run, everyone, places, "@edge", 1.0),
@@ -150,7 +150,12 @@ def _edges(
 
 
 def _nodes(
-    run: Run, name: str, symbol: str, group: list[Candidate], places: Places, named: set[int]
+    run: Run,
+    name: str,
+    symbol: str,
+    group: list[Candidate],
+    places: Places,
+    labelled_slots: set[int],
 ) -> dict[str, Any]:
     marker: dict[str, Any] = {"symbol": symbol, "size": 12, "line": {"width": 1, "color": "@paper"}}
     if group and group[0].p is not None:
@@ -166,7 +171,7 @@ def _nodes(
         [places[c.slot][1] for c in group],
         mode="markers+text",
         marker=marker,
-        text=[label(c.identifier) if c.slot in named else "" for c in group],
+        text=[label(c.identifier) if c.slot in labelled_slots else "" for c in group],
         textposition="top center",
         textfont={"size": 10},
         legendgroup=name,

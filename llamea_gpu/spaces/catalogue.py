@@ -103,13 +103,13 @@ def load_spaces(specs: Sequence[str], search_path: Sequence[Path] = ()) -> list[
         if split not in SPLITS:
             names.append(spec)
             continue
-        held = [entry.name for entry in list_spaces(search_path) if entry.split == split]
-        if not held:
+        members = [entry.name for entry in list_spaces(search_path) if entry.split == split]
+        if not members:
             raise UnknownSpaceError(
                 f"a split must hold spaces, but no space is in {quoted(split)}: 'spaces list' "
                 f"shows the splits; name spaces one by one instead"
             )
-        names += held if part is None else [f"{name}~{part}" for name in held]
+        names += members if part is None else [f"{name}~{part}" for name in members]
     recordings = [load_space(name, search_path) for name in names]
     recording_names = [recording.info.name for recording in recordings]
     if not recording_names or len(set(recording_names)) < len(recording_names):
@@ -200,7 +200,7 @@ def _find(spec: str, search_path: Sequence[Path]) -> CatalogueEntry:
     return _named(spec, listed, "space")
 
 
-def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEntry:
+def _named(spec: str, among: Sequence[CatalogueEntry], kind: str) -> CatalogueEntry:
     entries = {entry.name: entry for entry in among}
     if spec in entries:
         return entries[spec]
@@ -215,7 +215,7 @@ def _named(spec: str, among: Sequence[CatalogueEntry], what: str) -> CatalogueEn
     if spec.startswith(_CLOUDS):
         hint = f"{hint}{'' if hint.endswith('?') else '.'} {_LEFT_OUT}"
     raise UnknownSpaceError(
-        f"a {what} must be the name of one that ships or lies on the search path, or the path of "
+        f"a {kind} must be the name of one that ships or lies on the search path, or the path of "
         f"a file, but got {quoted(spec)}: {hint}"
     )
 

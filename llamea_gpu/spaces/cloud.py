@@ -236,12 +236,12 @@ class Cloud:
             self._freeze(name, np.str_, (rows,))
 
     def _freeze(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
-        given = np.asarray(getattr(self, name))
-        if given.shape != shape:
-            raise self._error(f"{name} must have shape {shape}, but has {given.shape}")
+        column = np.asarray(getattr(self, name))
+        if column.shape != shape:
+            raise self._error(f"{name} must have shape {shape}, but has {column.shape}")
         with np.errstate(invalid="ignore"):  # what does not fit is found by comparing
-            array = given.astype(dtype)
-        if not np.array_equal(array, given, equal_nan=array.dtype.kind == "f"):
+            array = column.astype(dtype)
+        if not np.array_equal(array, column, equal_nan=array.dtype.kind == "f"):
             raise self._error(f"{name} must fit {np.dtype(dtype)}, but does not")
         array.setflags(write=False)
         object.__setattr__(self, name, array)

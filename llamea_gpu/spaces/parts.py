@@ -96,8 +96,10 @@ def _part(recording: Recording, kept: Mask, name: str) -> Recording:
             fixed[parameter] = space.values[j][indices[0]]
     default = info.default_configuration
     if default is not None:
-        held = all(default.get(parameter) == value for parameter, value in fixed.items())
-        default = {k: v for k, v in default.items() if k not in fixed} if held else None
+        contains_default = all(
+            default.get(parameter) == value for parameter, value in fixed.items()
+        )
+        default = {k: v for k, v in default.items() if k not in fixed} if contains_default else None
     return Recording.from_rows(
         names,
         values,

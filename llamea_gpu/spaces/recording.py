@@ -199,14 +199,14 @@ class Recording:
         return time_ms if math.isfinite(time_ms) else None
 
     def _frozen(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        given = np.asarray(getattr(self, name))
-        if given.shape != (self.space.size,):
+        column = np.asarray(getattr(self, name))
+        if column.shape != (self.space.size,):
             raise SpaceError(
                 f"{name} must have one entry a configuration ({self.space.size}), but has shape "
-                f"{given.shape} ({shortened(self.info.name)})"
+                f"{column.shape} ({shortened(self.info.name)})"
             )
-        array = given.astype(dtype)
-        if not np.array_equal(array, given, equal_nan=array.dtype.kind == "f"):
+        array = column.astype(dtype)
+        if not np.array_equal(array, column, equal_nan=array.dtype.kind == "f"):
             raise SpaceError(
                 f"{name} must fit {np.dtype(dtype)}, but does not ({shortened(self.info.name)})"
             )

@@ -233,10 +233,10 @@ class SearchSpace:
         # categorical index out of range equals no value, and must not come to equal one.
         beyond = (~np.array(self.ordinal)).astype(np.int64)
         try:
-            given = checked_target(configuration, self.dimension)
+            unclipped = checked_target(configuration, self.dimension)
         except ValueError as error:
             raise SpaceError(str(error)) from None
-        target = np.clip(given, -beyond, np.array(self.cardinalities) - 1 + beyond)
+        target = np.clip(unclipped, -beyond, np.array(self.cardinalities) - 1 + beyond)
         distance = np.zeros(self.size)
         for j, cardinality in enumerate(self.cardinalities):
             if cardinality == 1:
@@ -309,14 +309,14 @@ class SearchSpace:
     def _searched(self, configuration: object) -> int:
         """`row` by binary search, where a dictionary would take too much memory."""
         try:
-            given = tuple(cast("Sequence[Any]", configuration))
+            indices = tuple(cast("Sequence[Any]", configuration))
         except TypeError:
             return -1
-        fitting = len(given) == self.dimension and all(
+        fitting = len(indices) == self.dimension and all(
             isinstance(index, int | float | np.number) and index in range(cardinality)
-            for index, cardinality in zip(given, self.cardinalities, strict=True)
+            for index, cardinality in zip(indices, self.cardinalities, strict=True)
         )
-        return int(self.rows(np.array([given]).astype(np.int64))[0]) if fitting else -1
+        return int(self.rows(np.array([indices]).astype(np.int64))[0]) if fitting else -1
 
     def _keys_of(self, array: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.generic]:
         """(n, d) indices in range -> (n,) keys that sort and compare as the rows do."""

@@ -50,14 +50,14 @@ function themedLayout(layout, width) {
     hoverlabel: { bgcolor: colourOf("@panel"), bordercolor: colourOf("@muted"), align: "left", font: { color: colourOf("@ink") } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colourOf("@muted"), activecolor: colourOf("@ink") },
   };
-  const made = { ...base, ...painted(layout) };
-  for (const key of Object.keys(made)) {
+  const mergedLayout = { ...base, ...painted(layout) };
+  for (const key of Object.keys(mergedLayout)) {
     if (!/^[xy]axis\d*$/.test(key)) continue;
-    made[key] = { gridcolor: colourOf("@grid"), linecolor: colourOf("@rule"), zerolinecolor: colourOf("@muted"), ...made[key] };
+    mergedLayout[key] = { gridcolor: colourOf("@grid"), linecolor: colourOf("@rule"), zerolinecolor: colourOf("@muted"), ...mergedLayout[key] };
   }
   // A finger that moves over a chart shall scroll the page.
-  if (matchMedia("(pointer: coarse)").matches && made.dragmode !== "pan") made.dragmode = false;
-  return made;
+  if (matchMedia("(pointer: coarse)").matches && mergedLayout.dragmode !== "pan") mergedLayout.dragmode = false;
+  return mergedLayout;
 }
 
 // Named one by one: Plotly's own selection has a button that would send the chart elsewhere.
@@ -95,9 +95,9 @@ function drawVisible() {
 
 function redrawAll() {
   if (!plotly) return;
-  const again = [...drawn];
+  const drawnIds = [...drawn];
   drawn.clear();
-  for (const id of again) {
+  for (const id of drawnIds) {
     // What is out of sight is drawn when it is looked at.
     if (byId(id) && byId(id).offsetParent === null) plotly.purge(byId(id)), delete byId(id).dataset.listening;
   }

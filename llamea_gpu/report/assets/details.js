@@ -131,12 +131,12 @@ function detailParts(candidate) {
 
 function diffOf(candidate, parent) {
   const own = linesOf(candidate.source);
-  const theirs = linesOf(bySlot.get(parent.slot).source);
+  const parentLines = linesOf(bySlot.get(parent.slot).source);
   const changed = parent.diff.flat().filter((item) => item[0]);
   const removed = changed.reduce((sum, item) => sum + item[2] - item[1], 0);
   const added = changed.reduce((sum, item) => sum + item[4] - item[3], 0);
   const title = `Against ${parent.id} (${details.measure} ${fixed(parent.p)}): ${added} lines added, ${removed} removed`;
-  return [element("p", { class: "role" }, title), diffBlock(parent.diff, theirs, own, title)];
+  return [element("p", { class: "role" }, title), diffBlock(parent.diff, parentLines, own, title)];
 }
 
 function scoreTable(candidate) {

@@ -3,15 +3,15 @@
 const byId = (id) => document.getElementById(id);
 
 function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "on") {
-      for (const [event, handler] of Object.entries(value)) made.addEventListener(event, handler);
-    } else made.setAttribute(key, value === true ? "" : value);
+      for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
+    } else node.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
 }
 
 function showProblem(text) {

@@ -52,14 +52,14 @@ def parse_json(path: Path, text: str, line: int = 1, within: str = "") -> Any:
     """
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
+        mapping = dict(pairs)
+        if len(mapping) != len(pairs):
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
                     raise _RepeatedKeyError(key)
                 seen.add(key)
-        return made
+        return mapping
 
     prefix = f"{within}, " if within else ""
     try:

@@ -54,12 +54,12 @@ def decoded(path: Path, data: bytes, within: str = "") -> str:
         ("commas", data.count(b","), _MAX_SEPARATORS),
         ("lines", data.count(b"\n"), _MAX_SEPARATORS),
     )
-    for what, count, limit in counts:
+    for name, count, limit in counts:
         if count > limit:
             raise SpaceFormatError(
                 path,
                 within or "the whole file",
-                f"a recording may hold at most {limit} {what}, but this has {count}",
+                f"a recording may hold at most {limit} {name}, but this has {count}",
                 "Split it, or convert it to the native format elsewhere.",
             )
     try:
@@ -126,11 +126,11 @@ def _text_chunks(path: Path) -> Iterator[bytes]:
 def _inflate(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """Decompress gzip members in pieces of bounded size."""
     unpacked = gzip.GzipFile(fileobj=file)
-    made = 0
+    text_bytes = 0
 
     def refusal(problem: str, remedy: str) -> SpaceFormatError:
-        where = f"compressed byte {file.tell()}, text byte {made}"
-        return SpaceFormatError(path, where, problem, remedy)
+        position = f"compressed byte {file.tell()}, text byte {text_bytes}"
+        return SpaceFormatError(path, position, problem, remedy)
 
     while True:
         try:
@@ -144,8 +144,8 @@ def _inflate(path: Path, file: BinaryIO) -> Iterator[bytes]:
             raise refusal(f"damaged gzip data ({error})", "Get the file again.") from error
         if not piece:
             return
-        made += len(piece)
-        if made > max(_RATIO_FLOOR, _MAX_RATIO * file.tell()):
+        text_bytes += len(piece)
+        if text_bytes > max(_RATIO_FLOOR, _MAX_RATIO * file.tell()):
             raise refusal(
                 f"gzip data that swell more than {_MAX_RATIO}-fold are no recording",
                 "Get the file again, or decompress it yourself.",

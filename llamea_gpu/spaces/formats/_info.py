@@ -69,15 +69,15 @@ def _default_configuration(fields: Fields) -> Mapping[str, Value] | None:
 
 
 def _numbers(fields: Fields, key: str) -> Mapping[str, float]:
-    given = fields.mapping(key)
-    numbers = {name: as_number(value) for name, value in given.items()}
+    entries = fields.mapping(key)
+    numbers = {name: as_number(value) for name, value in entries.items()}
     if any(number is None for number in numbers.values()):
         raise fields.error(f"{key!r} must map names to numbers")
     return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _texts(fields: Fields, key: str) -> Mapping[str, str]:
-    given = fields.mapping(key)
-    if not all(isinstance(value, str) for value in given.values()):
+    texts = fields.mapping(key)
+    if not all(isinstance(value, str) for value in texts.values()):
         raise fields.error(f"{key!r} must map names to strings")
-    return given
+    return texts

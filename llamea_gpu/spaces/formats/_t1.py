@@ -181,16 +181,16 @@ def _parameters(
     for i, entry in enumerate(entries):
         fields = Fields(path, f"TuningParameters[{i}]", entry)
         name = fields.text("Name")
-        given = fields.get("Values")
+        parameter_values = fields.get("Values")
         with format_errors(path, fields.position):
-            if isinstance(given, str):
-                given = parse_values(given)
-            if not isinstance(given, list | tuple):
+            if isinstance(parameter_values, str):
+                parameter_values = parse_values(parameter_values)
+            if not isinstance(parameter_values, list | tuple):
                 raise fields.error("'Values' must be a list, or the text of one")
-            if any(isinstance(value, list | dict) for value in given):
+            if any(isinstance(value, list | dict) for value in parameter_values):
                 raise fields.error("a value is a list or an object")
             names.append(name)
-            values.append(checked_values(name, given))
+            values.append(checked_values(name, parameter_values))
         default = fields.get("Default")
         if "Default" in fields and not isinstance(default, list | dict):
             defaults[name] = default

@@ -166,14 +166,15 @@ class _Rows:
         for key, column in _SECONDS.items():
             columns[column].append(fields.duration(key))
 
-    def _indices(self, fields: Fields, given: object) -> tuple[int, ...]:
-        if not isinstance(given, list) or not all(type(i) is int for i in given):
-            raise fields.error(f"a configuration must be value indices, but is {quoted(given)}")
-        if len(given) != len(self._names) or not all(0 <= i < 1 << 31 for i in given):
+    def _indices(self, fields: Fields, indices: object) -> tuple[int, ...]:
+        if not isinstance(indices, list) or not all(type(i) is int for i in indices):
+            raise fields.error(f"a configuration must be value indices, but is {quoted(indices)}")
+        if len(indices) != len(self._names) or not all(0 <= i < 1 << 31 for i in indices):
             raise fields.error(
-                f"a configuration must be {len(self._names)} value indices, but is {quoted(given)}"
+                f"a configuration must be {len(self._names)} value indices, but is "
+                f"{quoted(indices)}"
             )
-        return tuple(given)
+        return tuple(indices)
 
     # -- the first line ---------------------------------------------------------------------
 
@@ -209,37 +210,39 @@ class _Rows:
         )
 
     def _provenance(self) -> dict[str, str]:
-        given = self._header.get("provenance") or {}
-        if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
+        provenance = self._header.get("provenance") or {}
+        if not isinstance(provenance, dict) or not all(
+            isinstance(v, str) for v in provenance.values()
+        ):
             raise self._header.error("'provenance' must map names to strings")
-        return given
+        return provenance
 
     def _default(
         self, header: Fields, values: Sequence[Any], starts: Sequence[tuple[int, ...]]
     ) -> tuple[int, ...] | None:
-        given = header.get("default")
-        if given is None or isinstance(given, list):
-            return None if given is None else self._indices(header, given)
-        if not isinstance(given, dict):
+        default = header.get("default")
+        if default is None or isinstance(default, list):
+            return None if default is None else self._indices(header, default)
+        if not isinstance(default, dict):
             raise header.error(
-                f"'default' must be value indices or a configuration, but is {quoted(given)}"
+                f"'default' must be value indices or a configuration, but is {quoted(default)}"
             )
         pairs = zip(self._names, values, strict=False)
-        wanted = [_place(column, _entry(given, name)) for name, column in pairs]
-        return next((start for start in starts if _agrees(start, wanted)), None)
+        places = [_place(column, _entry(default, name)) for name, column in pairs]
+        return next((start for start in starts if _agrees(start, places)), None)
 
 
-def _column(header: Fields, given: object) -> tuple[Value, ...]:
-    if not isinstance(given, list):
-        raise header.error(f"a parameter's values must be an array, but are {quoted(given)}")
-    return tuple(given)
+def _column(header: Fields, column: object) -> tuple[Value, ...]:
+    if not isinstance(column, list):
+        raise header.error(f"a parameter's values must be an array, but are {quoted(column)}")
+    return tuple(column)
 
 
 def _time(fields: Fields, key: str) -> float:
-    given = fields.get(key)
-    number = math.nan if given is None else as_number(given)
+    value = fields.get(key)
+    number = math.nan if value is None else as_number(value)
     if number is None:
-        raise fields.error(f"{key} must be a number or null, but is {quoted(given)}")
+        raise fields.error(f"{key} must be a number or null, but is {quoted(value)}")
     return number
 
 
@@ -276,8 +279,8 @@ def _place(column: object, value: object) -> int | None:
     return texts.index(repr(value)) if repr(value) in texts else None
 
 
-def _agrees(start: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return all(i is None or i == j for i, j in zip(wanted, start, strict=False))
+def _agrees(start: Sequence[int], places: Sequence[int | None]) -> bool:
+    return all(i is None or i == j for i, j in zip(places, start, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +326,10 @@ def read_points(path: Path) -> Points:
 
 
 def _row(fields: Fields, cardinalities: list[int]) -> tuple[Configuration, str]:
-    given = fields.sequence("c")
-    within = len(given) == len(cardinalities) and all(
-        type(i) is int and 0 <= i < count for i, count in zip(given, cardinalities, strict=True)
+    indices = fields.sequence("c")
+    within = len(indices) == len(cardinalities) and all(
+        type(i) is int and 0 <= i < count for i, count in zip(indices, cardinalities, strict=True)
     )
     if not within:
-        raise fields.error(f"'c' must be value indices of the parameters, but is {quoted(given)}")
-    return tuple(given), fields.text("how", POINT)[:MOST_LETTERS]
+        raise fields.error(f"'c' must be value indices of the parameters, but is {quoted(indices)}")
+    return tuple(indices), fields.text("how", POINT)[:MOST_LETTERS]

@@ -104,10 +104,10 @@ def write_kernel_tuner_cache(recording: Recording, path: Path) -> None:
             get the same cache key.
     """
     space, info = recording.space, recording.info
-    taken = sorted(set(space.names) & set(_FORBIDDEN_NAMES))
-    if taken:
+    forbidden = sorted(set(space.names) & set(_FORBIDDEN_NAMES))
+    if forbidden:
         raise SpaceError(
-            f"Kernel Tuner forbids parameters named like its own entries, but got {taken}: "
+            f"Kernel Tuner forbids parameters named like its own entries, but got {forbidden}: "
             f"rename them"
         )
     entries: dict[str, str] = {}
@@ -203,12 +203,12 @@ def _names(header: Fields) -> list[str]:
 
 
 def _values(header: Fields, names: Sequence[str]) -> list[list[Value]]:
-    given = header.mapping("tune_params")
+    tune_params = header.mapping("tune_params")
     for name in names:
-        values = given.get(name)
+        values = tune_params.get(name)
         if not isinstance(values, list) or any(isinstance(v, list | dict) for v in values):
             raise header.error(f"tune_params[{quoted(name)}] must be an array of single values")
-    return [given[name] for name in names]
+    return [tune_params[name] for name in names]
 
 
 def _add_row(rows: RowCollector, fields: Fields, names: Sequence[str]) -> bool:

@@ -220,10 +220,10 @@ def write_table(columns: Mapping[str, Any], header: Mapping[str, Any], path: Pat
 
 def check_column_names(names: Sequence[str], reserved: Sequence[str]) -> None:
     """SpaceError when a parameter bears the name of a measurement column."""
-    taken = sorted(set(names) & set(reserved))
-    if taken:
+    clashes = sorted(set(names) & set(reserved))
+    if clashes:
         raise SpaceError(
-            f"a parameter must not be named like a column of the native format, but {taken} are: "
+            f"a parameter must not be named like a column of the native format, but {clashes} are: "
             f"rename them"
         )
 
@@ -271,8 +271,8 @@ def _header(path: Path, raw: bytes | None) -> Fields:
             f"has no entry {_KEY.decode()!r}: this Parquet file is not a recording",
             "Convert a recording with import_recording and export_recording.",
         )
-    where = f"the schema's metadata entry {_KEY.decode()!r}"
-    header = Fields(path, where, parse_json(path, decoded(path, raw, where), within=where))
+    position = f"the schema's metadata entry {_KEY.decode()!r}"
+    header = Fields(path, position, parse_json(path, decoded(path, raw, position), within=position))
     version = header.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise header.error(
@@ -391,17 +391,19 @@ def _words(path: Path, name: str, column: pa.ChunkedArray) -> npt.NDArray[np.str
 
 
 def _default(header: Fields) -> Configuration | None:
-    given = header.get("default")
-    return None if given is None else _indices(header, given)
+    default = header.get("default")
+    return None if default is None else _indices(header, default)
 
 
-def _indices(header: Fields, given: object) -> Configuration:
-    if not isinstance(given, list) or not all(type(i) is int and abs(i) < 1 << 31 for i in given):
-        raise header.error(f"a configuration must be value indices, but is {quoted(given)}")
-    return tuple(given)
+def _indices(header: Fields, indices: object) -> Configuration:
+    if not isinstance(indices, list) or not all(
+        type(i) is int and abs(i) < 1 << 31 for i in indices
+    ):
+        raise header.error(f"a configuration must be value indices, but is {quoted(indices)}")
+    return tuple(indices)
 
 
-def _run(header: Fields, given: object) -> Mapping[str, str]:
-    if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
-        raise header.error(f"a run must map names to texts, but is {quoted(given)}")
-    return given
+def _run(header: Fields, run: object) -> Mapping[str, str]:
+    if not isinstance(run, dict) or not all(isinstance(v, str) for v in run.values()):
+        raise header.error(f"a run must map names to texts, but is {quoted(run)}")
+    return run

@@ -64,7 +64,7 @@ _STATUS = {
     "correctness": "incorrect",
     "timeout": "timeout",
 }
-_INVALIDITY = {status: word for word, status in _STATUS.items()} | {"error": "runtime"}
+_INVALIDITY = {status: invalidity for invalidity, status in _STATUS.items()} | {"error": "runtime"}
 _OURS = "llamea_gpu"
 _WITHOUT_T1 = (
     "without its T1 file, the values of parameters are those that were measured, and constraints, "
@@ -200,10 +200,10 @@ def _measured_time(fields: Fields) -> float | str | None:
 
 
 def _runtimes(times: Fields) -> list[float]:
-    given = times.get("runtimes") or []
-    if not isinstance(given, list):
+    runtimes = times.get("runtimes") or []
+    if not isinstance(runtimes, list):
         raise times.error("'runtimes' must be an array")
-    return [times.checked_duration("a runtime", value) for value in given]
+    return [times.checked_duration("a runtime", value) for value in runtimes]
 
 
 def _mean_ms(fields: Fields, runtimes: Sequence[float], unit: float) -> float:
