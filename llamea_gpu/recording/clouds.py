@@ -113,7 +113,7 @@ def measure_cloud(
     ahead: int,
     output: Path,
     settings: MixtureSettings,
-    how: RecordSettings,
+    record_settings: RecordSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
     start: float | None = None,
 ) -> CloudOutcome:
@@ -127,7 +127,7 @@ def measure_cloud(
         ahead: how many configurations are on their way.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
-        how: the seed of all that is drawn, the time, and what is said of the call.
+        record_settings: the seed of all that is drawn, the time, and what is said of the call.
         progress: told of each result.
         start: of ``time.monotonic``, when the run began; now, if not given.
 
@@ -137,18 +137,18 @@ def measure_cloud(
         SearcherError: a searcher is not there.
     """
     start = monotonic() if start is None else start
-    where = journal_path(output)
-    space = plan.make_space(np.random.default_rng(how.seed))
-    given = _given(space, settings.points)
-    mixture = _mixture(plan, settings, how.seed, ahead, space, given)
+    journal_file = journal_path(output)
+    space = plan.make_space(np.random.default_rng(record_settings.seed))
+    points = _given(space, settings.points)
+    mixture = _mixture(plan, settings, record_settings.seed, ahead, space, points)
     tracker = Tracker(progress, start, settings.measurements)
-    deadline = None if how.seconds is None else start + how.seconds
+    deadline = None if record_settings.seconds is None else start + record_settings.seconds
     with ExitStack() as stack:
         stack.callback(mixture.stop)
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # kernels are launched beside
-        journal = stack.enter_context(open_journal(where, plan.header))
+        journal = stack.enter_context(open_journal(journal_file, plan.header))
         session = _Session(plan, mixture, journal, tracker)
-        journal.append({"run": _about(plan, how)})
+        journal.append({"run": _about(plan, record_settings)})
         interrupted = whole = False
         try:
             session.run(pipeline, ahead, settings.measurements, deadline)
@@ -157,16 +157,18 @@ def measure_cloud(
             interrupted = True
         except RecordingError:
             if not tracker.worked:  # nothing to go on with, and the mended kernel will be another
-                where.unlink()
+                journal_file.unlink()
             raise
         finally:
             journal.sync()
-            cloud = _written(where, output) if tracker.done and where.exists() else None
+            cloud = (
+                _written(journal_file, output) if tracker.done and journal_file.exists() else None
+            )
         if whole or not tracker.done:
-            where.unlink()
+            journal_file.unlink()
     return CloudOutcome(
         cloud,
-        where,
+        journal_file,
         tracker.done,
         tracker.measured,
         tracker.measured_s,
@@ -230,14 +232,14 @@ class _Session:
                 self._has_facts = True
                 self._journal.append({"facts": self._plan.facts(pipeline)})
 
-    def _task(self, config: Configuration, how: str) -> Task:
+    def _task(self, config: Configuration, origin: str) -> Task:
         self._points += 1
-        self._flying[self._points] = config, how
+        self._flying[self._points] = config, origin
         return Task(self._points, self._plan.payload(config))
 
     def _take_in(self, outcome: Outcome) -> None:
-        config, how = self._flying.pop(outcome.point)
-        row = {"c": config, "how": how, **_row(outcome), **self._plan.measured(outcome)}
+        config, origin = self._flying.pop(outcome.point)
+        row = {"c": config, "how": origin, **_row(outcome), **self._plan.measured(outcome)}
         self._tracker.add(row["status"])
         self._journal.append({**row, "at": round(self._tracker.elapsed_s, 3)})
         self._learn(row)
@@ -248,12 +250,12 @@ class _Session:
         self._mixture.learn(tuple(row["c"]), cost, row["how"])
 
 
-def _about(plan: CloudPlan, how: RecordSettings) -> dict[str, Any]:
+def _about(plan: CloudPlan, record_settings: RecordSettings) -> dict[str, Any]:
     """What is known of a run beforehand."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "command": how.command,
-        "seed": how.seed,
+        "command": record_settings.command,
+        "seed": record_settings.seed,
         **(gpu_facts(plan.gpu) if plan.gpu else {}),
     }
 
@@ -272,11 +274,11 @@ def _given(space: WholeSpace, points: Points | None) -> list[tuple[Configuration
                 f"{quoted(wanted)}, those here {quoted(actual)}: they are of another kernel, shape "
                 f"or version"
             )
-    given = [(space.canonical(config), config, how) for config, how in points.rows]
-    for canonical, config, _ in given:
+    normalised = [(space.canonical(config), config, origin) for config, origin in points.rows]
+    for canonical, config, _ in normalised:
         if canonical is None:
             raise RecordingError(f"points must be valid configurations, but {config} is not")
-    return [(canonical, how) for canonical, _, how in given if canonical is not None]
+    return [(canonical, origin) for canonical, _, origin in normalised if canonical is not None]
 
 
 def _mixture(
@@ -285,7 +287,7 @@ def _mixture(
     seed: int,
     parallel: int,
     space: WholeSpace,
-    given: Sequence[tuple[Configuration, str]],
+    points: Sequence[tuple[Configuration, str]],
 ) -> Mixture:
     rng = np.random.default_rng(seed)
     drawing, mixing, *others = rng.spawn(2 + len(settings.searchers))
@@ -293,7 +295,7 @@ def _mixture(
         Trajectories(spec, plan.make_space, own, settings.evaluations, parallel)
         for spec, own in zip(settings.searchers, others, strict=True)
     ]
-    return Mixture(space, lambda: plan.draw(drawing), searchers, mixing, given)
+    return Mixture(space, lambda: plan.draw(drawing), searchers, mixing, points)
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Mixture:
         draw: a random configuration, None where one is hard to find.
         searchers: whose trajectories are part of it.
         rng: all of its own randomness.
-        given: configurations that come before all others, each with its ``how``.
+        points: configurations that come before all others, each with its ``how``.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Mixture:
         draw: Callable[[], Configuration | None],
         searchers: Sequence[Trajectories],
         rng: np.random.Generator,
-        given: Sequence[tuple[Configuration, str]] = (),
+        points: Sequence[tuple[Configuration, str]] = (),
     ) -> None:
         self._space, self._draw, self._rng = space, draw, rng
         self._searchers = {searcher.spec: searcher for searcher in searchers}
         starts = ((start, "start") for start in space.starts)
-        self._first = [*given, *starts][::-1]
+        self._first = [*points, *starts][::-1]
         self.known: dict[Configuration, float] = {}
         self._flying: Counter[Configuration] = Counter()
         self._ranked: list[tuple[float, Configuration]] = []  # what works, best first
@@ -79,23 +79,23 @@ class Mixture:
     def propose(self) -> tuple[Configuration, str] | None:
         """A configuration to measure, and how it came about; None: nothing new is to be found."""
         while self._first:
-            config, how = self._first.pop()
+            config, origin = self._first.pop()
             if self._is_new(config):
-                return self._proposed(config, how)
+                return self._proposed(config, origin)
         total = sum(self._counts.values()) + 1
-        lag = {how: share * total - self._counts[how] for how, share in self._shares.items()}
-        for how in sorted(lag, key=lag.__getitem__, reverse=True):
-            candidate = self._asked(how)
+        lag = {way: share * total - self._counts[way] for way, share in self._shares.items()}
+        for way in sorted(lag, key=lag.__getitem__, reverse=True):
+            candidate = self._asked(way)
             if candidate is not None:
-                return self._proposed(candidate, how)
+                return self._proposed(candidate, way)
         return None
 
-    def learn(self, config: Configuration, cost: float, how: str) -> None:
+    def learn(self, config: Configuration, cost: float, origin: str) -> None:
         """A measurement: a time, inf for what does not work. One of an earlier call counts, too."""
         if self._flying[config]:
             self._flying[config] -= 1
         else:
-            self._counts[how] += 1
+            self._counts[origin] += 1
         if config in self.known:
             return  # again: the first time stays
         self.known[config] = cost
@@ -116,23 +116,23 @@ class Mixture:
 
     # -- ways -------------------------------------------------------------------------------
 
-    def _asked(self, how: str) -> Configuration | None:
-        if how == "again":
+    def _asked(self, way: str) -> Configuration | None:
+        if way == "again":
             return self._repeated()
-        if how in self._searchers:
-            return self._of_searcher(self._searchers[how])
-        for _ in range(_MOST_STEPS if how == "step" else _TRIES):
-            config = self._ways[how]()
+        if way in self._searchers:
+            return self._of_searcher(self._searchers[way])
+        for _ in range(_MOST_STEPS if way == "step" else _TRIES):
+            config = self._ways[way]()
             if config is not None and self._is_new(config):
                 return config
         return None
 
     def _of_searcher(self, searcher: Trajectories) -> Configuration | None:
-        while (wanted := searcher.ask(self.known)) is not None:
-            if self._is_new(wanted):
-                return wanted
-            if wanted in self.known:  # what is on its way will be told
-                searcher.tell(wanted, self.known[wanted])
+        while (config := searcher.ask(self.known)) is not None:
+            if self._is_new(config):
+                return config
+            if config in self.known:  # what is on its way will be told
+                searcher.tell(config, self.known[config])
         return None
 
     def _near(self) -> Configuration | None:
@@ -174,7 +174,7 @@ class Mixture:
     def _is_new(self, config: Configuration) -> bool:
         return config not in self.known and not self._flying[config]
 
-    def _proposed(self, config: Configuration, how: str) -> tuple[Configuration, str]:
+    def _proposed(self, config: Configuration, origin: str) -> tuple[Configuration, str]:
         self._flying[config] += 1
-        self._counts[how] += 1
-        return config, how
+        self._counts[origin] += 1
+        return config, origin

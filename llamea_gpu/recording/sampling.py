@@ -34,14 +34,14 @@ def stratified_rows(
     strata = space.configurations.astype(np.int64) + offsets
     population = np.bincount(strata.ravel(), minlength=sum(space.cardinalities))
     chosen = _cover(strata, population, count, rng)
-    taken = np.zeros(space.size, dtype=bool)
-    taken[chosen] = True
-    wanted = population * (count / space.size)
+    chosen_mask = np.zeros(space.size, dtype=bool)
+    chosen_mask[chosen] = True
+    target_counts = population * (count / space.size)
     got = np.bincount(strata[chosen].ravel(), minlength=len(population)).astype(float)
-    free = rng.permutation(np.flatnonzero(~taken))
+    free = rng.permutation(np.flatnonzero(~chosen_mask))
     while len(chosen) < count:
         picks = rng.choice(len(free), size=min(_CANDIDATES, len(free)), replace=False)
-        lag = (got[strata[free[picks]]] / wanted[strata[free[picks]]]).sum(axis=1)
+        lag = (got[strata[free[picks]]] / target_counts[strata[free[picks]]]).sum(axis=1)
         pick = int(picks[np.argmin(lag)])
         chosen.append(int(free[pick]))
         got[strata[free[pick]]] += 1

@@ -176,11 +176,11 @@ class _Evaluate:
     def wait(self) -> list[tuple[Configuration, float]]:
         costs = self._run.costs
         while self._queued:
-            done = [(given, known) for given, known in self._queued if known in costs]
-            if done:
+            measured = [(config, known) for config, known in self._queued if known in costs]
+            if measured:
                 self._queued = [pair for pair in self._queued if pair[1] not in costs]
-                self._learn([known for _, known in done])
-                return [(given, costs[known]) for given, known in done]
+                self._learn([known for _, known in measured])
+                return [(config, costs[known]) for config, known in measured]
             self._run.pause()
         return []
 

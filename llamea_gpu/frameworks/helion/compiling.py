@@ -200,9 +200,9 @@ class _WarmUpOnly:
     def run(self, *values: object, grid: tuple[int, ...], warmup: bool, **options: Any) -> Any:
         del warmup
         wrapped = [_without_storage(value) for value in values]
-        done = self._kernel.run(*wrapped, grid=grid, warmup=True, **options)
-        self._compiled.append(done)
-        return done
+        compiled_kernel = self._kernel.run(*wrapped, grid=grid, warmup=True, **options)
+        self._compiled.append(compiled_kernel)
+        return compiled_kernel
 
 
 class _Pointer:
@@ -256,16 +256,16 @@ def _registers_and_spills(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run(  # noqa: S603 - Triton's own tool on a file just written
+        completed = subprocess.run(  # noqa: S603 - Triton's own tool on a file just written
             [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
             capture_output=True,
             text=True,
             check=True,
         )
-    match = re.search(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)", done.stdout)
+    match = re.search(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)", completed.stdout)
     if match is None:
         raise LlameaGpuError(
-            f"cuobjdump must report REG, STACK and LOCAL, but printed {done.stdout[:200]!r}"
+            f"cuobjdump must report REG, STACK and LOCAL, but printed {completed.stdout[:200]!r}"
         )
     registers, stack, local = map(int, match.groups())
     return registers, stack + local

@@ -175,13 +175,13 @@ def _call(script: Path, function: Callable[..., Any], shape: str | None) -> Any:
         ) from error
 
 
-def _checked_case(script: Path, made: object, shape: str | None) -> KernelCase:
+def _checked_case(script: Path, return_value: object, shape: str | None) -> KernelCase:
     import helion
 
-    if isinstance(made, Sequence) and len(made) == 3:
-        kernel, arguments, reference = made
-        right = isinstance(kernel, helion.Kernel) and isinstance(arguments, tuple | list)
-        if right and callable(reference):
+    if isinstance(return_value, Sequence) and len(return_value) == 3:
+        kernel, arguments, reference = return_value
+        well_typed = isinstance(kernel, helion.Kernel) and isinstance(arguments, tuple | list)
+        if well_typed and callable(reference):
             return KernelCase(kernel, tuple(arguments), reference, shape or "")
     raise RecordingError(
         f"{FUNCTION}() of {script} must return (kernel, arguments, reference): a helion.kernel, a "

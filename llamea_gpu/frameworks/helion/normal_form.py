@@ -127,10 +127,10 @@ class NormalForm:
             if sum(map(len, self._inputs.values())) == before:
                 return
 
-    def _mixed(self, rng: random.Random, start: Config, kept: float) -> Config:
+    def _mixed(self, rng: random.Random, start: Config, share: float) -> Config:
         """Random indices, but for a share of the parameters, which are those of ``start``."""
         return tuple(
-            start[place] if rng.random() < kept else rng.randrange(count)
+            start[place] if rng.random() < share else rng.randrange(count)
             for place, count in enumerate(self._cardinalities)
         )
 

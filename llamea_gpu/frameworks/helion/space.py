@@ -154,8 +154,8 @@ class HelionSpace:
                 f"{config!r}"
             )
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
-        wanted = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
-        normal = self.canonical(wanted)
+        nearest = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
+        normal = self.canonical(nearest)
         if normal is not None:
             return normal
         if not self._anchor:
@@ -163,7 +163,7 @@ class HelionSpace:
         if not self._anchor:
             raise NoConfigFound
         anchor = self._anchor[0]
-        mixed = (wanted[:kept] + anchor[kept:] for kept in range(len(wanted) - 1, 0, -1))
+        mixed = (nearest[:split] + anchor[split:] for split in range(len(nearest) - 1, 0, -1))
         return next((valid for valid in map(self.canonical, mixed) if valid is not None), anchor)
 
     def encode(self, configs: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -259,8 +259,8 @@ class HelionSpace:
 
     def _normalised_flat(self, flat: list[Any]) -> list[Any] | None:
         try:
-            given = copy.deepcopy(flat)  # Helion may change lists in place
-            normal: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(given))
+            copied = copy.deepcopy(flat)  # Helion may change lists in place
+            normal: list[Any] = self._config_gen.flatten(self._config_gen.unflatten(copied))
         except InvalidConfig:
             return None
         return normal
@@ -375,8 +375,8 @@ def _helion_keeping(config_gen: Any) -> Any:
         if hasattr(owner, name):
             setattr(owner, name, functools.partial(copy.copy, getattr(owner, name)()))
     if hasattr(copied.config_spec, "supports_config_key"):
-        asked = copied.config_spec.supports_config_key
-        copied.config_spec.supports_config_key = functools.cache(asked)
+        supports_config_key = copied.config_spec.supports_config_key
+        copied.config_spec.supports_config_key = functools.cache(supports_config_key)
     return copied
 
 

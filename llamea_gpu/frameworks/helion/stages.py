@@ -156,9 +156,9 @@ class _ScriptBench:
         self._since_control = 0
         bound = case.kernel.bind(case.arguments)
         self._default = bound.compile_config(bound.config_spec.default_config())
-        given = [bits(t).clone() for t in tensors(case.arguments)]
+        original_bits = [bits(t).clone() for t in tensors(case.arguments)]
         self._expected = [t.clone() for t in tensors(self._default(*case.arguments))]
-        if not all(map(torch.equal, map(bits, tensors(case.arguments)), given)):
+        if not all(map(torch.equal, map(bits, tensors(case.arguments)), original_bits)):
             raise RecordingError(
                 f"a kernel to record must leave its arguments as they are, but {case.name} "
                 f"changes them"
@@ -202,8 +202,8 @@ class _ScriptBench:
         return time_call(lambda: self._default(*self._case.arguments))["time_ms"]
 
     def _compared_with_reference(self) -> float:
-        right = tensors(self._case.reference(*self._case.arguments))
-        error = relative_error(self._expected, right)
+        reference = tensors(self._case.reference(*self._case.arguments))
+        error = relative_error(self._expected, reference)
         if not error <= REFERENCE_TOLERANCE:
             raise RecordingError(
                 f"the default configuration must agree with the reference to "

@@ -275,14 +275,14 @@ def _aligned_as_allocated() -> Iterator[None]:
     from torch._subclasses.fake_tensor import FakeTensor
 
     name = "tensor_descriptor_runtime_alignment_signature"
-    asked = getattr(compile_environment, name, None)
-    if asked is None:
+    original = getattr(compile_environment, name, None)
+    if original is None:
         yield
         return
 
     def answer(value: object) -> tuple[bool, bool]:
         if not isinstance(value, FakeTensor):
-            signature: tuple[bool, bool] = asked(value)
+            signature: tuple[bool, bool] = original(value)
             return signature
         offset = int(value.storage_offset())
         return offset * value.element_size() % _TMA_ALIGNMENT == 0, offset == 0
@@ -380,12 +380,12 @@ def _why_not(facts: GpuFacts, needs: Resources) -> str:
     threads = 32 * needs.num_warps
     # Registers are handed out a warp at a time, in units of 8 a thread.
     registers = -(-needs.registers // 8) * 8 * threads
-    for needed, most, what in (
+    for needed, most, resource in (
         (needs.shared_bytes, facts.shared_bytes_a_block, "bytes of shared memory a block"),
         (threads, MAX_THREADS_A_BLOCK, "threads a block"),
         (registers, facts.registers, "registers a block"),
         (needs.tensor_memory_columns, TENSOR_MEMORY_COLUMNS, "columns of tensor memory"),
     ):
         if needed > most:
-            return f"needs {needed} {what}, but there are {most}"
+            return f"needs {needed} {resource}, but there are {most}"
     return ""

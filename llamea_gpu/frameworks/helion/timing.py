@@ -265,10 +265,12 @@ def difference(actual: list[Any], expected: list[Any]) -> str:
     """Where a result is wrong; empty when it is right."""
     if [(t.shape, t.dtype) for t in actual] != [(t.shape, t.dtype) for t in expected]:
         return "the result has other shapes or types than the default configuration's"
-    for tensor, right in zip(map(_real, actual), map(_real, expected), strict=True):
-        wide = right.float()
-        tolerance = TOLERANCE.get(str(right.dtype).removeprefix("torch."), _DEFAULT_TOLERANCE)
-        if not right.dtype.is_floating_point:
+    for tensor, expected_tensor in zip(map(_real, actual), map(_real, expected), strict=True):
+        wide = expected_tensor.float()
+        tolerance = TOLERANCE.get(
+            str(expected_tensor.dtype).removeprefix("torch."), _DEFAULT_TOLERANCE
+        )
+        if not expected_tensor.dtype.is_floating_point:
             tolerance = 0.0  # an index is right or wrong
         scale = wide.square().mean().sqrt().clamp(min=1e-30)
         excess = (tensor.float() - wide).abs() / (wide.abs() + scale)
@@ -278,13 +280,13 @@ def difference(actual: list[Any], expected: list[Any]) -> str:
     return ""
 
 
-def relative_error(actual: list[Any], right: list[Any]) -> float:
+def relative_error(actual: list[Any], reference: list[Any]) -> float:
     """The largest relative error of a result's tensors; inf when they cannot be compared."""
-    if [t.shape for t in actual] != [t.shape for t in right] or not actual:
+    if [t.shape for t in actual] != [t.shape for t in reference] or not actual:
         return float("inf")
     return max(
         float((a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-30))
-        for a, b in zip(map(_real, actual), map(_real, right), strict=True)
+        for a, b in zip(map(_real, actual), map(_real, reference), strict=True)
     )
 
 

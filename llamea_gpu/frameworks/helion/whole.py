@@ -237,8 +237,8 @@ def _form(space: Any, kernel: tuple[str, ...]) -> NormalForm | None:
     file = cache_folder() / f"normal-form-{hashlib.sha256(repr(facts).encode()).hexdigest()}.npy"
     try:
         with open_regular(file) as stream:
-            kept = np.load(stream, allow_pickle=False)
-        return NormalForm.recalled(space.asked, space.cardinalities, kept)
+            saved_answers = np.load(stream, allow_pickle=False)
+        return NormalForm.recalled(space.asked, space.cardinalities, saved_answers)
     except (OSError, ValueError, EOFError, NoTablesError):
         form = NormalForm.learn(space.asked, space.cardinalities, space.starts)
     if form is not None:
@@ -315,12 +315,12 @@ def _difference(cloud: Cloud, space: HelionSpace) -> str:
         if number >= len(space.names) or space.names[number] != name:
             here = space.names[number] if number < len(space.names) else "none"
             return f"parameter {number} is {name}, and here {here}"
-        for what, theirs, ours in (
+        for attribute, measured, installed in (
             ("values", cloud.values, space.values),
             ("ordinal", cloud.ordinal, space.ordinal),
         ):
-            if theirs[number] != ours[number]:
-                return f"{what} of {name} are {theirs[number]}, and here {ours[number]}"
+            if measured[number] != installed[number]:
+                return f"{attribute} of {name} are {measured[number]}, and here {installed[number]}"
     if len(space.names) > len(cloud.names):
         return f"{space.names[len(cloud.names)]} is not among them"
     wrong = [start for start in cloud.starts if space.canonical(start) != start]

@@ -81,8 +81,8 @@ class KernelScript:
 
     def constraints(self) -> tuple[str, ...]:
         """The restrictions as text; a function as its code."""
-        given = self.arguments.get("restrictions") or ()
-        listed = given if isinstance(given, list | tuple) else [given]
+        restrictions = self.arguments.get("restrictions") or ()
+        listed = restrictions if isinstance(restrictions, list | tuple) else [restrictions]
         return tuple(item if isinstance(item, str) else source_text(item) for item in listed)
 
     def problem_size(self) -> str:
@@ -92,9 +92,11 @@ class KernelScript:
 
     def launch(self) -> str:
         """How it is compiled and launched, as JSON; a function as its code."""
-        given = {key: value for key, value in self.arguments.items() if key in _LAUNCH}
+        launch_arguments = {key: value for key, value in self.arguments.items() if key in _LAUNCH}
         return json.dumps(
-            given, sort_keys=True, default=lambda v: source_text(v) if callable(v) else str(v)
+            launch_arguments,
+            sort_keys=True,
+            default=lambda v: source_text(v) if callable(v) else str(v),
         )
 
     @property
@@ -137,14 +139,14 @@ def load_kernel_script(path: Path, sizes: Mapping[str, Value] | None = None) -> 
     return replace(script, name=f"{path.stem}-{'x'.join(map(str, sizes.values()))}")
 
 
-def parse_sizes(given: Sequence[str]) -> dict[str, Value]:
+def parse_sizes(texts: Sequence[str]) -> dict[str, Value]:
     """Sizes from ``NAME=VALUE`` each; a value that is no number is text.
 
     Raises:
         RecordingError: one is not of that form, or a name comes twice.
     """
     sizes: dict[str, Value] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not (equals and value and name.isidentifier()) or name in sizes:
             raise RecordingError(
@@ -176,27 +178,29 @@ def _execute(path: Path) -> ModuleType:
     return module
 
 
-def _check_sizes(function: Callable[..., Any], sizes: Mapping[str, Value], what: str) -> None:
+def _check_sizes(function: Callable[..., Any], sizes: Mapping[str, Value], context: str) -> None:
     parameters = inspect.signature(function).parameters
     unknown = sorted(set(sizes) - set(parameters))
     if unknown:
         accepted = ", ".join(parameters) or "none: give it parameters with defaults"
         raise RecordingError(
-            f"{what} must take every size that is given, but got {unknown}; it takes {accepted}"
+            f"{context} must take every size that is given, but got {unknown}; it takes {accepted}"
         )
 
 
-def _check_keys(arguments: Mapping[str, Any], what: str) -> None:
+def _check_keys(arguments: Mapping[str, Any], context: str) -> None:
     from kernel_tuner import tune_kernel
 
     missing = [key for key in REQUIRED if arguments.get(key) is None]
     if missing:
-        raise RecordingError(f"{what} must give {', '.join(REQUIRED)}, but {missing} are missing")
+        raise RecordingError(
+            f"{context} must give {', '.join(REQUIRED)}, but {missing} are missing"
+        )
     known = set(inspect.signature(tune_kernel).parameters)
     foreign = sorted(set(arguments) - (known - _OF_THE_CALLER))
     if foreign:
         raise RecordingError(
-            f"{what} must give arguments of tune_kernel that belong to the kernel, but got "
+            f"{context} must give arguments of tune_kernel that belong to the kernel, but got "
             f"{foreign}: leave them out (how to tune is said on the command line)"
         )
 

@@ -299,11 +299,11 @@ def report(result: Mapping[str, Any], seconds: Mapping[str, float]) -> Result:
     Its times are in ms, and those to check and to benchmark include waiting for the device, which
     ``seconds`` by phase do not.
     """
-    word = str(result.get("__error__", ""))
+    error_name = str(result.get("__error__", ""))
     seconds = {**seconds, "compile": result["compile_time"] / 1e3}
-    if word:
-        status = _STATUS_OF_WORD.get(word, "error")
-        return {"status": status, "seconds": seconds, "message": word}
+    if error_name:
+        status = _STATUS_OF_WORD.get(error_name, "error")
+        return {"status": status, "seconds": seconds, "message": error_name}
     time_ms = float(result["time"])
     if not 0 < time_ms < np.inf:
         message = f"the time must be > 0 ms, but is {time_ms}"

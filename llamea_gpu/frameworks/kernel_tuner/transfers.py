@@ -49,16 +49,20 @@ class Transfers:
     def refreshing(self, original: Callable[..., None]) -> Callable[..., None]:
         """In place of a backend's ``refresh_memory``."""
 
-        def refresh(gpu_memory: Sequence[Any], arguments: Sequence[Any], wanted: Any) -> None:
-            left = list(wanted)
-            for i, (mine, theirs) in enumerate(zip(gpu_memory, arguments, strict=False)):
-                if left[i] and self._is_plain(mine, theirs) and id(theirs) in self._first:
-                    mine[...] = self._first[id(theirs)][1]
+        def refresh(gpu_memory: Sequence[Any], arguments: Sequence[Any], should_sync: Any) -> None:
+            left = list(should_sync)
+            for i, (gpu_argument, argument) in enumerate(zip(gpu_memory, arguments, strict=False)):
+                if (
+                    left[i]
+                    and self._is_plain(gpu_argument, argument)
+                    and id(argument) in self._first
+                ):
+                    gpu_argument[...] = self._first[id(argument)][1]
                     left[i] = False
             original(gpu_memory, arguments, left)
-            for i, (mine, theirs) in enumerate(zip(gpu_memory, arguments, strict=False)):
-                if left[i] and self._is_plain(mine, theirs):
-                    self._first[id(theirs)] = theirs, mine.copy()
+            for i, (gpu_argument, argument) in enumerate(zip(gpu_memory, arguments, strict=False)):
+                if left[i] and self._is_plain(gpu_argument, argument):
+                    self._first[id(argument)] = argument, gpu_argument.copy()
 
         return refresh
 
@@ -66,19 +70,19 @@ class Transfers:
         """In place of ``retrieve_results_to_host``; a result is good until the next check."""
 
         def retrieve(
-            arguments: Sequence[Any], wanted: Any, gpu_memory: Sequence[Any], answer: Any
+            arguments: Sequence[Any], should_sync: Any, gpu_memory: Sequence[Any], answer: Any
         ) -> list[Any]:
-            left = list(wanted)
-            mine: dict[int, Any] = {}
-            for i, theirs in enumerate(arguments):
-                if left[i] and self._is_plain(gpu_memory[i], theirs):
-                    if id(theirs) not in self._results:
-                        self._results[id(theirs)] = theirs, self._page_locked(theirs)
-                    mine[i] = self._results[id(theirs)][1]
-                    gpu_memory[i].get(out=mine[i])
+            left = list(should_sync)
+            retrieved: dict[int, Any] = {}
+            for i, argument in enumerate(arguments):
+                if left[i] and self._is_plain(gpu_memory[i], argument):
+                    if id(argument) not in self._results:
+                        self._results[id(argument)] = argument, self._page_locked(argument)
+                    retrieved[i] = self._results[id(argument)][1]
+                    gpu_memory[i].get(out=retrieved[i])
                     left[i] = False
             results = original(arguments, left, gpu_memory, answer)
-            return [mine.get(i, result) for i, result in enumerate(results)]
+            return [retrieved.get(i, result) for i, result in enumerate(results)]
 
         return retrieve
 

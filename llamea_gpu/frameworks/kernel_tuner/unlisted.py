@@ -159,9 +159,9 @@ class UnlistedSpace:
         """
         target = checked_target(config, len(self.names))
         highest = np.array(self.cardinalities, dtype=np.float64) - 1
-        wanted = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
+        nearest = tuple(np.clip(np.rint(target), 0, highest).astype(int).tolist())
         anchor = self.starts[0]
-        mixed = (wanted[:kept] + anchor[kept:] for kept in range(len(wanted), 0, -1))
+        mixed = (nearest[:split] + anchor[split:] for split in range(len(nearest), 0, -1))
         return next((valid for valid in map(self.canonical, mixed) if valid is not None), anchor)
 
     def encode(self, configs: Any) -> NDArray[np.float64]:
@@ -188,12 +188,12 @@ class UnlistedSpace:
     def _random_values(self, rng: np.random.Generator) -> list[list[int]]:
         """A value of each parameter, then more of random ones while there is room."""
         orders = [rng.permutation(c).tolist() for c in self.cardinalities]
-        kept = [1] * len(orders)
+        counts = [1] * len(orders)
         for j in rng.permutation(np.repeat(np.arange(len(orders)), self.cardinalities)):
-            grown = math.prod(kept) // kept[j] * (kept[j] + 1)
-            if kept[j] < self.cardinalities[j] and grown <= MOST_COMBINATIONS:
-                kept[j] += 1
-        return [sorted(order[:count]) for order, count in zip(orders, kept, strict=True)]
+            grown = math.prod(counts) // counts[j] * (counts[j] + 1)
+            if counts[j] < self.cardinalities[j] and grown <= MOST_COMBINATIONS:
+                counts[j] += 1
+        return [sorted(order[:count]) for order, count in zip(orders, counts, strict=True)]
 
     def _values_near(self) -> list[list[int]]:
         """One of the best or a start, with all values of a few parameters, as far as there is room.

@@ -62,7 +62,7 @@ def record_cloud(
     script: Path,
     output: Path,
     settings: MixtureSettings,
-    how: HelionSettings,
+    record_settings: HelionSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
     template: Template | None = None,
 ) -> CloudOutcome:
@@ -74,8 +74,8 @@ def record_cloud(
         script: the kernel script, which is executed.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
-        how: shape, compilers, devices or cluster, time limits (see `TIMEOUTS_S`), and what is set
-            of every recorder; the grid plays no part.
+        record_settings: shape, compilers, devices or cluster, time limits (see `TIMEOUTS_S`), and
+            what is set of every recorder; the grid plays no part.
         progress: told of each result.
         template: one that has imported PRELOAD, for several clouds one after another.
 
@@ -86,30 +86,32 @@ def record_cloud(
         SearcherError: a searcher is not there.
     """
     start = monotonic()
-    if how.cluster:
-        return _record_on_cluster(script, output, settings, how, progress, start)
+    if record_settings.cluster:
+        return _record_on_cluster(script, output, settings, record_settings, progress, start)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-record-")))
         if template is None:  # it imports what the stages need while this process does the same
             template = stack.enter_context(Template(PRELOAD, folder / "template.log"))
-        devices = chosen_devices(how.devices)
-        compilers = how.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
+        devices = chosen_devices(record_settings.devices)
+        compilers = record_settings.compilers or max(1, len(os.sched_getaffinity(0)) - len(devices))
         stack.enter_context(devices_held(devices))
-        compiling = [CompileStage(script, how.shape, folder)] * compilers
-        timing = [TimingStage(script, how.shape, folder, device) for device in devices]
+        compiling = [CompileStage(script, record_settings.shape, folder)] * compilers
+        timing = [TimingStage(script, record_settings.shape, folder, device) for device in devices]
         # Its processes open the kernel while this one does the same.
         pipeline = stack.enter_context(
-            Pipeline(compiling, timing, folder, limits_of(how), template, hopeless=_HOPELESS)
+            Pipeline(
+                compiling, timing, folder, limits_of(record_settings), template, hopeless=_HOPELESS
+            )
         )
-        asked = replace(how, compilers=compilers, devices=devices)
-        plan = plan_cloud(script, settings, asked, len(devices))
+        resolved_settings = replace(record_settings, compilers=compilers, devices=devices)
+        plan = plan_cloud(script, settings, resolved_settings, len(devices))
         return measure_cloud(
             plan,
             pipeline,
             _AHEAD * compilers + len(devices),
             output,
             settings,
-            how,
+            record_settings,
             progress,
             start,
         )
@@ -119,22 +121,24 @@ def _record_on_cluster(
     script: Path,
     output: Path,
     settings: MixtureSettings,
-    how: HelionSettings,
+    record_settings: HelionSettings,
     progress: Callable[[RecordProgress], None],
     start: float,
 ) -> CloudOutcome:
     """As :func:`record_cloud`; this machine needs no GPU, since it only chooses."""
     check_installed()
     with ExitStack() as stack:
-        stack.enter_context(connected(how.cluster))
-        gpus = find_gpus(how.gpu)
-        compilers = how.compilers or max(1, gpus.cores - 1)
+        stack.enter_context(connected(record_settings.cluster))
+        gpus = find_gpus(record_settings.gpu)
+        compilers = record_settings.compilers or max(1, gpus.cores - 1)
         # What a space is depends on the GPU, which one of the nodes describes.
         stack.enter_context(pretend_gpu(run_on(gpus, facts_of_device, DEVICE)))
-        plan = plan_cloud(script, settings, replace(how, compilers=compilers), gpus.count)
+        plan = plan_cloud(
+            script, settings, replace(record_settings, compilers=compilers), gpus.count
+        )
         spec = EngineSpec(
-            partial(stages_on_node, Script.of(script), how.shape, compilers),
-            limits_of(how),
+            partial(stages_on_node, Script.of(script), record_settings.shape, compilers),
+            limits_of(record_settings),
             PRELOAD,
             exclusive=True,
             versions=installed(VERSIONS),
@@ -142,36 +146,38 @@ def _record_on_cluster(
         )
         pipeline = stack.enter_context(ClusterPipeline(spec, gpus, compilers))
         ahead = (_AHEAD * compilers + 1) * gpus.count
-        return measure_cloud(plan, pipeline, ahead, output, settings, how, progress, start)
+        return measure_cloud(
+            plan, pipeline, ahead, output, settings, record_settings, progress, start
+        )
 
 
 def plan_cloud(
-    script: Path, settings: MixtureSettings, how: HelionSettings, gpus: int = 1
+    script: Path, settings: MixtureSettings, record_settings: HelionSettings, gpus: int = 1
 ) -> CloudPlan:
     """Bind the kernel, without storage, and take its whole ConfigSpec; ``gpus`` will time.
 
     Raises:
         RecordingError: no GPU, or a script that does not fit.
     """
-    case, bound, device, gpu = bound_kernel(script, how)
+    case, bound, device, gpu = bound_kernel(script, record_settings)
     from llamea_gpu.frameworks.helion.space import HelionSpace
 
     generation = bound.config_spec.create_config_generation()
     seeds = [flat for flat, _ in generation.seed_flat_config_pairs()]
 
     def make_space(rng: np.random.Generator) -> HelionSpace:
-        made = HelionSpace(generation, rng, seeds)
-        made.starts = [*dict.fromkeys([*made.starts, *known])]
-        return made
+        new_space = HelionSpace(generation, rng, seeds)
+        new_space.starts = [*dict.fromkeys([*new_space.starts, *known])]
+        return new_space
 
     known: list[Configuration] = []
-    space = make_space(np.random.default_rng(how.seed))
+    space = make_space(np.random.default_rng(record_settings.seed))
     default = space.place(bound.config_spec.default_config())
     known += [] if default is None else [default]
     versions = installed(VERSIONS)
     header = {
         "journal": 1,
-        "name": how.name or f"{recording_name(case)}-{short_device(device)}",
+        "name": record_settings.name or f"{recording_name(case)}-{short_device(device)}",
         "kernel": case.name,
         "kernel_source": case.source,
         "script": script.stem,
@@ -179,13 +185,13 @@ def plan_cloud(
         "arguments": case.described_arguments(),
         "device": device,
         "framework": f"helion {versions['helion']}",
-        "compilers": how.compilers or 1,
+        "compilers": record_settings.compilers or 1,
         "names": space.names,
         "values": space.values,
         "ordinal": space.ordinal,
         "default": default,
         "starts": make_space(np.random.default_rng(0)).starts,
-        "provenance": {**versions, **_provenance(settings, how, gpus)},
+        "provenance": {**versions, **_provenance(settings, record_settings, gpus)},
     }
     return CloudPlan(
         header,
@@ -225,16 +231,18 @@ def _drawn(space: Any, generation: Any, rng: np.random.Generator) -> Configurati
     return config
 
 
-def _provenance(settings: MixtureSettings, how: HelionSettings, gpus: int) -> dict[str, str]:
+def _provenance(
+    settings: MixtureSettings, record_settings: HelionSettings, gpus: int
+) -> dict[str, str]:
     return {
         **cloud_provenance(settings),
         "accuracy": "every result compared element by element with the default configuration's, "
         "that one with the reference",
         "time_ms": "median of single launches between CUDA events, level-2 cache overwritten before"
         f" each; of what takes {_HOPELESS:g} times the best, a single launch",
-        "compile_s": f"cold cache, {how.compilers} processes side by side",
+        "compile_s": f"cold cache, {record_settings.compilers} processes side by side",
         "benchmark_s": "load, check and time; the machine code comes from the compiling process",
         "devices": str(gpus),
-        "compile_timeout_s": f"{how.compile_timeout_s:g}",
-        "timing_timeout_s": f"{how.timing_timeout_s:g}",
+        "compile_timeout_s": f"{record_settings.compile_timeout_s:g}",
+        "timing_timeout_s": f"{record_settings.timing_timeout_s:g}",
     }

@@ -212,21 +212,21 @@ def propose_grid(slots: Sequence[Slot], size: int) -> Grid:
     if not 2 <= size <= MAX_POINTS:
         raise RecordingError(f"2 <= size <= {MAX_POINTS} must hold for a grid, but got {size}")
     ordered = {slot.name: _outwards(slot) for slot in slots}
-    taken = dict.fromkeys(ordered, 1)
-    for key, wanted in _STEPS:
+    counts = dict.fromkeys(ordered, 1)
+    for key, target in _STEPS:
         for name in (n for n in ordered if _key(n) == key):
-            more = min(wanted, len(ordered[name]))
-            grown = {**taken, name: max(more, taken[name])}
+            more = min(target, len(ordered[name]))
+            grown = {**counts, name: max(more, counts[name])}
             if math.prod(grown.values()) <= size:
-                taken = grown
-    names = tuple(name for name, count in taken.items() if count > 1)
+                counts = grown
+    names = tuple(name for name, count in counts.items() if count > 1)
     if not names:
         raise RecordingError(
             f"a proposed grid must vary some slot, but none of {quoted(list(ordered))} can within "
             f"{size} points: give a grid file"
         )
     own_order = {slot.name: slot.values for slot in slots}
-    return Grid(names, tuple(_sorted(ordered[n][: taken[n]], own_order[n]) for n in names))
+    return Grid(names, tuple(_sorted(ordered[n][: counts[n]], own_order[n]) for n in names))
 
 
 # Where neighbours of the default are not what to try next.
@@ -301,19 +301,19 @@ def _get(config: Mapping[str, Any], name: str) -> Any:
 
 def _set(config: dict[str, Any], name: str, value: Any) -> None:
     match = _ELEMENT.fullmatch(name)
-    given = list(value) if isinstance(value, tuple) else value
+    config_value = list(value) if isinstance(value, tuple) else value
     if match is None:
-        held = config.get(name)
-        config[name] = [given] * len(held) if isinstance(held, list) else given
+        current = config.get(name)
+        config[name] = [config_value] * len(current) if isinstance(current, list) else config_value
         return
     key, place = match.group(1), int(match.group(2))
-    held = config.get(key)
-    if not isinstance(held, list) or place >= len(held):
+    elements = config.get(key)
+    if not isinstance(elements, list) or place >= len(elements):
         raise RecordingError(
             f"a grid's slots must be in the kernel's configuration, but {name} is not; it has "
             f"{', '.join(sorted(config))}"
         )
-    held[place] = given
+    elements[place] = config_value
 
 
 def _shown(value: Any) -> Value:

@@ -210,10 +210,12 @@ def measure(
     """
     start = monotonic()
     deadline = None if settings.seconds is None else start + settings.seconds
-    where = journal_path(output)
+    journal_file = journal_path(output)
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llamea-gpu-logs-")))
-        journal = stack.enter_context(open_journal(where, _identity(plan, settings, processes[0])))
+        journal = stack.enter_context(
+            open_journal(journal_file, _identity(plan, settings, processes[0]))
+        )
         pipeline = stack.enter_context(engine(logs))
         tracker = Tracker(progress, start, plan.grid.size)
         tracker.resume(entry["status"] for entry in journal.entries if "point" in entry)
@@ -227,7 +229,8 @@ def measure(
                 tracker.report()
         except RecordingError:
             if not (before or timed):
-                where.unlink()  # nothing to go on with, and the mended kernel will be another
+                # Nothing to go on with, and the mended kernel will be another.
+                journal_file.unlink()
             raise
         complete = tracker.done == plan.grid.size
         if complete or timed:  # else the timing processes may not have started yet
@@ -237,8 +240,8 @@ def measure(
             recording = assemble(plan, journal.entries, settings, *processes)
             export_recording(recording, output, "native")
         if complete:
-            where.unlink()
-    return tracker.outcome(recording, where)
+            journal_file.unlink()
+    return tracker.outcome(recording, journal_file)
 
 
 def limits_of(settings: HelionSettings) -> Limits:
@@ -261,7 +264,7 @@ def check_installed() -> None:
         ) from error
 
 
-def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:
+def chosen_devices(requested_devices: Sequence[int] | None) -> tuple[int, ...]:
     """Indices of the GPUs to use: those wanted, else all there are.
 
     Raises:
@@ -276,7 +279,7 @@ def chosen_devices(wanted: Sequence[int] | None) -> tuple[int, ...]:
             "recording needs a CUDA GPU, but torch finds none: run it where one is; "
             "'llamea-gpu spaces describe-helion' works without"
         )
-    devices = tuple(wanted or range(count))
+    devices = tuple(requested_devices or range(count))
     if not all(0 <= device < count for device in devices):
         raise RecordingError(f"GPUs are numbered 0 to {count - 1} here, but got {devices}")
     if len(set(devices)) < len(devices):
@@ -331,23 +334,23 @@ def _clocks(plan: RecordingPlan) -> dict[str, str]:
 
 def _tasks(plan: RecordingPlan, journal: Journal, seed: int) -> Iterable[Task]:
     """The points that the journal lacks, in random order."""
-    done = {entry["point"] for entry in journal.entries if "point" in entry}
+    measured_points = {entry["point"] for entry in journal.entries if "point" in entry}
     order = np.random.default_rng(seed).permutation(plan.grid.size).tolist()
     return [
         Task(point, plan.grid.config(point, plan.default_config))
         for point in order
-        if point not in done
+        if point not in measured_points
     ]
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
     """A journal's line."""
-    kept = ("time_ms", "low_ms", "high_ms", "launches", "first_s", "control_ms")
+    numbers = ("time_ms", "low_ms", "high_ms", "launches", "first_s", "control_ms")
     texts = ("source", "message")
     return {
         "point": outcome.point,
         "status": outcome.status,
         "compile_s": round(outcome.compile_s, 6),
         "benchmark_s": round(outcome.benchmark_s, 6),
-        **{key: outcome.details[key] for key in (*kept, *texts) if key in outcome.details},
+        **{key: outcome.details[key] for key in (*numbers, *texts) if key in outcome.details},
     }

@@ -46,7 +46,7 @@ def record_cloud(
     script: Path,
     output: Path,
     settings: MixtureSettings,
-    how: KernelTunerSettings,
+    record_settings: KernelTunerSettings,
     progress: Callable[[RecordProgress], None] = lambda _: None,
 ) -> CloudOutcome:
     """Measure a cloud of a kernel's whole space and write ``output`` (native format).
@@ -57,8 +57,8 @@ def record_cloud(
         script: the kernel script, which is executed, in this process too.
         output: the file to write; an earlier one of the same journal is replaced.
         settings: what is mixed.
-        how: devices or cluster, compilers, backend, iterations, time limit and sizes; the rest
-            plays no part.
+        record_settings: devices or cluster, compilers, backend, iterations, time limit and sizes;
+            the rest plays no part.
         progress: told of each result.
 
     Raises:
@@ -69,18 +69,20 @@ def record_cloud(
     """
     start = monotonic()
     kernel_tuner_version()
-    with opened(script, how, listed=False) as (pipeline, how):
-        kernel = load_kernel_script(script, how.sizes)
-        plan = plan_cloud(kernel, agreed(pipeline.facts()), settings, how)
-        ahead = _AHEAD * how.compilers * len(how.devices)
-        return measure_cloud(plan, pipeline, ahead, output, settings, how, progress, start)
+    with opened(script, record_settings, listed=False) as (pipeline, record_settings):
+        kernel = load_kernel_script(script, record_settings.sizes)
+        plan = plan_cloud(kernel, agreed(pipeline.facts()), settings, record_settings)
+        ahead = _AHEAD * record_settings.compilers * len(record_settings.devices)
+        return measure_cloud(
+            plan, pipeline, ahead, output, settings, record_settings, progress, start
+        )
 
 
 def plan_cloud(
     script: KernelScript,
     facts: Mapping[str, Any],
     settings: MixtureSettings,
-    how: KernelTunerSettings,
+    record_settings: KernelTunerSettings,
 ) -> CloudPlan:
     """What is measured; ``facts`` are what the measuring processes say.
 
@@ -97,15 +99,15 @@ def plan_cloud(
             rng,
         )
 
-    space = make_space(np.random.default_rng(how.seed))
-    gpu = nvidia_facts(facts, how)
+    space = make_space(np.random.default_rng(record_settings.seed))
+    gpu = nvidia_facts(facts, record_settings)
     header = {
         "journal": 1,
-        "name": how.name or f"{facts['name']}-{short_device(facts['device'])}",
+        "name": record_settings.name or f"{facts['name']}-{short_device(facts['device'])}",
         "kernel": facts["kernel"],
         "kernel_source": facts["kernel_source"],
         "script": script.path.stem,
-        "shape": ", ".join(f"{name}={value}" for name, value in how.sizes.items()),
+        "shape": ", ".join(f"{name}={value}" for name, value in record_settings.sizes.items()),
         "arguments": facts["arguments"],
         "device": facts["device"],
         "framework": f"kernel_tuner ({facts['language']})",
@@ -115,7 +117,7 @@ def plan_cloud(
         "ordinal": space.ordinal,
         "default": space.default,
         "starts": space.starts,
-        "provenance": _provenance(facts, gpu, settings, how),
+        "provenance": _provenance(facts, gpu, settings, record_settings),
     }
     return CloudPlan(
         header,
@@ -124,7 +126,7 @@ def plan_cloud(
         lambda config: config,
         measured,
         lambda _: {},
-        str(facts["environment"].get("pci_bus_id") or how.devices[0]) if gpu else "",
+        str(facts["environment"].get("pci_bus_id") or record_settings.devices[0]) if gpu else "",
     )
 
 
@@ -144,14 +146,14 @@ def _provenance(
     facts: Mapping[str, Any],
     gpu: Mapping[str, str],
     settings: MixtureSettings,
-    how: KernelTunerSettings,
+    record_settings: KernelTunerSettings,
 ) -> dict[str, str]:
     provenance = {
         **cloud_provenance(settings),
         "kernel_tuner": kernel_tuner_version(),
         "driver": gpu.get("driver", ""),
         "launch": facts["launch"],
-        **how_measured(facts, how),
-        "devices": str(len(how.devices)),
+        **how_measured(facts, record_settings),
+        "devices": str(len(record_settings.devices)),
     }
     return {key: value for key, value in provenance.items() if value}

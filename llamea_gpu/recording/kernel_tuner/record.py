@@ -87,13 +87,13 @@ def record_kernel(
     """
     start = monotonic()
     kernel_tuner_version()
-    where = journal_path(output)
+    journal_file = journal_path(output)
     with ExitStack() as stack:
         pipeline, settings = stack.enter_context(opened(script, settings))
         facts = agreed(pipeline.facts())
         space, rows = _chosen(facts, settings)
         identity = _identity(facts, space, rows, settings)
-        journal = stack.enter_context(open_journal(where, identity))
+        journal = stack.enter_context(open_journal(journal_file, identity))
         journal.append({"clocks": nvidia_facts(facts, settings)})
         left = _left(space, rows, journal, settings.seed)
         tracker = Tracker(progress, start, total=len(rows))
@@ -109,7 +109,7 @@ def record_kernel(
             try:
                 tracker.require_hope(min(HOPELESS, len(rows)), result["status"], result["message"])
             except RecordingError:
-                where.unlink()  # or the next call would go on from these failures
+                journal_file.unlink()  # or the next call would go on from these failures
                 raise
         journal.append({"clocks": nvidia_facts(facts, settings)})
         recording = None
@@ -117,8 +117,8 @@ def record_kernel(
             sample = None if len(rows) == space.size else (space.size, settings.seed)
             recording = assemble(facts, journal.entries, settings, sample)
             export_recording(recording, output, "native")
-            where.unlink()
-    return tracker.outcome(recording, where)
+            journal_file.unlink()
+    return tracker.outcome(recording, journal_file)
 
 
 @contextmanager
@@ -237,9 +237,9 @@ def _left(
     seed: int,
 ) -> list[tuple[int, ...]]:
     """Configurations still to be measured, in the recording's random order."""
-    done = {tuple(e["configuration"]) for e in journal.entries if "configuration" in e}
+    measured = {tuple(e["configuration"]) for e in journal.entries if "configuration" in e}
     ordered = np.random.default_rng(seed).permutation(rows)
-    return [c for c in (space.configuration(int(row)) for row in ordered) if c not in done]
+    return [c for c in (space.configuration(int(row)) for row in ordered) if c not in measured]
 
 
 def assemble(
