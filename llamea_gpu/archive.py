@@ -244,14 +244,14 @@ class Archive:
         with _foreign(self.path):
             return list(self._calls("", ()))
 
-    def _calls(self, where: str, parameters: tuple[int, ...]) -> Iterator[Call]:
+    def _calls(self, clause: str, parameters: tuple[int, ...]) -> Iterator[Call]:
         query = (
             "SELECT c.slot, c.attempt, c.operator, c.request_id, c.model, c.messages, "  # noqa: S608
             "c.temperature, c.max_tokens, a.text, a.model, a.prompt_tokens, a.completion_tokens, "
             "a.estimated, a.finish_reason, a.created, a.elapsed_s, a.lost_attempts, a.problem, "
             "c.route, (SELECT coalesce(sum(attempts), 0) FROM losses l "
             "WHERE l.request_id = c.request_id) "
-            f"FROM calls c LEFT JOIN answers a USING (request_id) {where} ORDER BY slot, attempt"
+            f"FROM calls c LEFT JOIN answers a USING (request_id) {clause} ORDER BY slot, attempt"
         )
         for row in self._db.execute(query, parameters):
             slot, attempt, operator, request_id, model, messages, temperature, max_tokens = row[:8]
@@ -413,23 +413,23 @@ def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
     """
     with closing(sqlite3.connect(":memory:")) as pattern:
         pattern.executescript(f"{_SCHEMA};{_LOOKS};{_RESCORES}")
-        wanted = _definitions(pattern)
+        expected = _definitions(pattern)
         columns = {
             name: pattern.execute(f"PRAGMA table_info({name})").fetchall()
-            for kind, name, *_ in wanted
+            for kind, name, *_ in expected
             if kind == "table"
         }
     definitions = _definitions(connection)
     if not definitions:
         raise ArchiveError(f"{path} holds no run yet (it was stopped at once): start it again")
-    strange = sorted(f"{kind} {name}" for kind, name, *_ in definitions - wanted)
-    missing = sorted(name for _, name, table, _ in wanted - definitions if table not in _LATER)
-    if ("table", "facts") in {(kind, name) for kind, name, *_ in definitions & wanted}:
+    strange = sorted(f"{kind} {name}" for kind, name, *_ in definitions - expected)
+    missing = sorted(name for _, name, table, _ in expected - definitions if table not in _LATER)
+    if ("table", "facts") in {(kind, name) for kind, name, *_ in definitions & expected}:
         _check_version(connection, path)
     if strange or missing:
         problem = "; ".join(
-            f"{what} {', '.join(names[:3])[:200]}"
-            for what, names in (("it also has", strange), ("it lacks", missing))
+            f"{phrase} {', '.join(names[:3])[:200]}"
+            for phrase, names in (("it also has", strange), ("it lacks", missing))
             if names
         )
         raise ArchiveError(

@@ -258,21 +258,21 @@ class _Pipeline:
 
     def advance(self, moment_s: float) -> list[Visit]:
         """The timer takes nothing after ``moment_s``: what is submitted then may be there first."""
-        done: list[tuple[float, int, int]] = []
+        completed: list[tuple[float, int, int]] = []
         while self._failed and self._failed[0][0] <= moment_s:
-            done.append(heappop(self._failed))
+            completed.append(heappop(self._failed))
         while True:
             if self._timing is None and self._timer_takes_s() <= moment_s:
                 self._time_next()
             if self._timing is None or self._timing[0] > moment_s:
                 break
             self._timer_free_s = self._timing[0]
-            done.append(self._timing)
+            completed.append(self._timing)
             self._timing = None
         if moment_s > self.now_s:
             self.now_s = moment_s
-        done.sort()
-        return [(row, done_s, done_s) for done_s, _, row in done]
+        completed.sort()
+        return [(row, done_s, done_s) for done_s, _, row in completed]
 
     def _next_s(self) -> float:
         """When something is done next, if nothing more is submitted; inf of nothing."""
@@ -302,14 +302,14 @@ def make_clock(spec: str) -> Clock:
     """
     if spec == "sequential":
         return SequentialClock()
-    named = re.fullmatch(r"(parallel|pipelined)\((\d{1,6})\)", spec)
-    if named is None:
+    match = re.fullmatch(r"(parallel|pipelined)\((\d{1,6})\)", spec)
+    if match is None:
         raise TaskError(
             f"a clock must be 'sequential', 'parallel(WORKERS)' or 'pipelined(WORKERS)', such as "
             f"'parallel(16)', but got {spec!r}"
         )
-    workers = int(named[2])
-    return ParallelClock(workers) if named[1] == "parallel" else PipelinedClock(workers)
+    workers = int(match[2])
+    return ParallelClock(workers) if match[1] == "parallel" else PipelinedClock(workers)
 
 
 def default_clock(recording: Recording) -> Clock:

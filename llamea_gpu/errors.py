@@ -44,9 +44,9 @@ def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """
     known = tuple(known)
     folded = {each.casefold(): each for each in known}
-    wanted = name.casefold()
-    close = difflib.get_close_matches(wanted, folded, n=3)
-    parts = [each for each in folded if len(wanted) >= _SHORTEST_PART and wanted in each]
+    folded_name = name.casefold()
+    close = difflib.get_close_matches(folded_name, folded, n=3)
+    parts = [each for each in folded if len(folded_name) >= _SHORTEST_PART and folded_name in each]
     matches = [folded[each] for each in dict.fromkeys((*close, *parts))][:3]
     if matches:
         return f"did you mean {' or '.join(matches)}?"

@@ -151,9 +151,9 @@ class PlacedSpace:
 
     def times_ms(self, rows: Sequence[int] | NDArray[Any]) -> FloatArray:
         """(n,) modelled times; of rows that are or were to be measured."""
-        asked = [int(row) for row in rows]
-        self._ask(asked)
-        return np.array([self._outcomes[row].time_ms for row in asked], dtype=np.float64)
+        row_numbers = [int(row) for row in rows]
+        self._ask(row_numbers)
+        return np.array([self._outcomes[row].time_ms for row in row_numbers], dtype=np.float64)
 
     def measurements(self, rows: Sequence[int]) -> list[Measurement]:
         """What measuring them takes, as the model says."""
@@ -266,8 +266,8 @@ class WholeTask:
     @property
     def default_ms(self) -> float:
         """What the kernel takes untuned: modelled time of its default, else of its best start."""
-        wanted = self.cloud.starts if self.cloud.default is None else (self.cloud.default,)
-        times_ms = [outcome.time_ms for outcome in self.model.outcomes(wanted)]
+        configurations = self.cloud.starts if self.cloud.default is None else (self.cloud.default,)
+        times_ms = [outcome.time_ms for outcome in self.model.outcomes(configurations)]
         best_ms = min(times_ms)
         return best_ms if math.isfinite(best_ms) else self.median_ms
 

@@ -359,8 +359,8 @@ class Evaluator:
             Stalled: too many asks in a row brought nothing new.
             ValueError: a row lies outside the space.
         """
-        wanted = self._checked(rows)
-        missing, repeats = self._begin(wanted)
+        row_numbers = self._checked(rows)
+        missing, repeats = self._begin(row_numbers)
         least = 1 if self._underway else len(missing)
         while not self._seen.issuperset(missing):
             self._advance(least)
@@ -377,16 +377,16 @@ class Evaluator:
             ValueError: a row lies outside the space, or more than `MAX_PENDING` would be on their
                 way. Nothing is queued.
         """
-        wanted = self._checked(rows)
-        if self._pending + len(wanted) > MAX_PENDING:
+        row_numbers = self._checked(rows)
+        if self._pending + len(row_numbers) > MAX_PENDING:
             raise ValueError(
-                f"at most {MAX_PENDING} configurations may be on their way, but got {len(wanted)} "
-                f"more to {self._pending}"
+                f"at most {MAX_PENDING} configurations may be on their way, but got "
+                f"{len(row_numbers)} more to {self._pending}"
             )
-        _, repeats = self._begin(wanted)
+        _, repeats = self._begin(row_numbers)
         self._revisits += repeats
-        self._pending += len(wanted)
-        for row in wanted:
+        self._pending += len(row_numbers)
+        for row in row_numbers:
             if row in self._seen:
                 self._answers.append(row)
             else:
@@ -465,23 +465,24 @@ class Evaluator:
             self._costs.visited(row)
 
     def _checked(self, rows: NDArray[Any]) -> list[int]:
-        wanted: list[int] = rows.tolist()
-        if wanted and not (min(wanted) >= 0 and max(wanted) < len(self._costs)):
+        row_numbers: list[int] = rows.tolist()
+        if row_numbers and not (min(row_numbers) >= 0 and max(row_numbers) < len(self._costs)):
             raise ValueError(
-                f"rows must lie in 0..{len(self._costs) - 1}, but got {min(wanted)}..{max(wanted)}"
+                f"rows must lie in 0..{len(self._costs) - 1}, but got "
+                f"{min(row_numbers)}..{max(row_numbers)}"
             )
-        return wanted
+        return row_numbers
 
-    def _begin(self, wanted: list[int]) -> tuple[list[int], int]:
+    def _begin(self, row_numbers: list[int]) -> tuple[list[int], int]:
         """Send first visits on their way: the rows not known yet, and how many were no such."""
-        missing = [row for row in dict.fromkeys(wanted) if row not in self._seen]
+        missing = [row for row in dict.fromkeys(row_numbers) if row not in self._seen]
         fresh = [row for row in missing if row not in self._underway] if self._underway else missing
         if not missing:
-            self._idle(max(len(wanted), 1))
+            self._idle(max(len(row_numbers), 1))
         elif self.exhausted:
             raise BudgetExhausted
         self._timeline.submit(self._costs.measurements(fresh))
-        return missing, len(wanted) - len(fresh)
+        return missing, len(row_numbers) - len(fresh)
 
     def _idle(self, asks: int) -> None:
         self._idle_asks += asks

@@ -102,7 +102,7 @@ class _Commands(TyperGroup):
         """Of each command what it is, without its module."""
         known = self.commands
         self.commands = {
-            name: TyperCommand(name, help=what) for name, (_, what) in _COMMANDS.items()
+            name: TyperCommand(name, help=help_text) for name, (_, help_text) in _COMMANDS.items()
         }
         super().format_help(ctx, formatter)
         self.commands = known
@@ -130,8 +130,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"llamea-gpu {__version__}")
         raise typer.Exit
 

@@ -188,9 +188,9 @@ def _kept(bar: Progress, folder: Path | None) -> str:
     """What is left of a bench that was stopped, and how it goes on."""
     if folder is None:
         return "stopped; nothing is kept: with -o FOLDER a bench keeps its runs and goes on"
-    done = bar.tasks[0]
+    task = bar.tasks[0]
     return (
-        f"stopped; {done.completed:g} of {done.total:g} runs are kept in {folder}: the same "
+        f"stopped; {task.completed:g} of {task.total:g} runs are kept in {folder}: the same "
         f"command goes on"
     )
 

@@ -102,7 +102,7 @@ def compare(
     check_comparable(strategy_runs)
     answers = answers_to_compare_at(strategy_runs, at or ())
     training, spent = training_scores(strategy_runs, answers), costs(strategy_runs)
-    again = None
+    rescored = None
     if on:
         rules = _rules(settings, budget_s)
         path = (*search_path(spaces_path), *map(Path, settings[0].spaces_path))
@@ -113,7 +113,7 @@ def compare(
         with step("testing the sandbox"):
             opened = open_runner(cluster, workers, unsafe=unsafe)
         with opened as runner, progress_line(_progress, "simulating the yardstick") as show:
-            again = rescore(
+            rescored = rescore(
                 strategy_runs,
                 answers,
                 with_yardsticks(tasks, runner),
@@ -126,12 +126,12 @@ def compare(
     if report is not None:
         from llamea_gpu.report import write_comparison
 
-        write_comparison(training, again, spent, report)
+        write_comparison(training, rescored, spent, report)
         typer.echo(f"report: {report}", err=True)
     if as_json:
-        typer.echo(json.dumps(_document(training, again, spent), indent=1))
+        typer.echo(json.dumps(_document(training, rescored, spent), indent=1))
     else:
-        _print(training, again, spent)
+        _print(training, rescored, spent)
 
 
 def _read(folders: Sequence[Path]) -> tuple[list[StrategyRun], list[EvolutionSettings]]:
@@ -183,16 +183,16 @@ def _progress(at: tuple[int, int]) -> str:
     return f"measuring the runs' best again: {done} of {total} runs"
 
 
-def _document(training: Scores, again: Rescored | None, spent: Sequence[Cost]) -> dict[str, Any]:
+def _document(training: Scores, rescored: Rescored | None, spent: Sequence[Cost]) -> dict[str, Any]:
     return {
         "reference": REFERENCE,
         "training": _scores_document(training),
-        "again": again
+        "again": rescored
         and {
-            **_scores_document(again.scores),
-            "near_best_known": [asdict(row) for row in again.near_best],
-            "repeats": again.repeats,
-            "cpu_s": again.cpu_s,
+            **_scores_document(rescored.scores),
+            "near_best_known": [asdict(row) for row in rescored.near_best],
+            "repeats": rescored.repeats,
+            "cpu_s": rescored.cpu_s,
         },
         "costs": [{**asdict(cost), "failed_share": cost.failed_share} for cost in spent],
     }
@@ -208,20 +208,20 @@ def _scores_document(scores: Scores) -> dict[str, Any]:
     }
 
 
-def _print(training: Scores, again: Rescored | None, spent: Sequence[Cost]) -> None:
+def _print(training: Scores, rescored: Rescored | None, spent: Sequence[Cost]) -> None:
     console = output_console()
-    named = [(TRAINING, training)]
-    if again is not None:
-        named.append((measured_again(again), again.scores))
-    tables = [scores_table(scores, title) for title, scores in named]
-    if again is not None and again.near_best:
-        tables.append(near_best_table(again))
+    titled_scores = [(TRAINING, training)]
+    if rescored is not None:
+        titled_scores.append((measured_again(rescored), rescored.scores))
+    tables = [scores_table(scores, title) for title, scores in titled_scores]
+    if rescored is not None and rescored.near_best:
+        tables.append(near_best_table(rescored))
     last = max((row.answers for row in training.runs), default=0)
-    for title, scores in named:
+    for title, scores in titled_scores:
         chosen = tuple(row for row in scores.runs if row.answers == last)
         tables.append(runs_table(replace(scores, runs=chosen), title))
     for table in (*tables, costs_table(spent)):
         print_table(console, printed(table), keys=len(table.text))
     console.print(cell(f"{training.measure.name}: {training.measure.scale}"), soft_wrap=True)
-    if again is None:
+    if rescored is None:
         console.print(LUCK, soft_wrap=True)

@@ -45,8 +45,8 @@ def _print(report: SandboxReport, *, brief: bool) -> None:
             "[bold red]no sandbox level could be verified[/]: generated code will not run"
         )
     else:
-        held = f"{len(current.verdicts)} self-attacks held off"
-        console.print(f"sandbox [bold]level {current.number}[/] ({current.title}), {held}")
+        summary = f"{len(current.verdicts)} self-attacks held off"
+        console.print(f"sandbox [bold]level {current.number}[/] ({current.title}), {summary}")
     if not brief:
         for tried in report.tried:
             _print_level(console, tried)

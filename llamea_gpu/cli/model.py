@@ -67,24 +67,28 @@ def model(
             raise SpaceError("proposals need a number and a file: --propose N -o FILE")
         _propose(measurements, propose, output, seed)
         return
-    made = None
+    model_card = None
     if confirm is not None or order is not None:
-        made = _earlier(measurements, file, card)
-    if made is None:
+        model_card = _earlier(measurements, file, card)
+    if model_card is None:
         with step("fitting and predicting some ten times"):
-            made = make_card(measurements)
+            model_card = make_card(measurements)
     if confirm is not None:
         measured, _ = import_cloud(confirm)
-        made = confirmed(made, measurements, measured)
+        model_card = confirmed(model_card, measurements, measured)
     if order is not None:
-        made = ordered(made, *_results(order))
+        model_card = ordered(model_card, *_results(order))
     if card is not None:
-        write_card(made, card)
+        write_card(model_card, card)
     if as_json:
-        verdict = {"passed": made.passed, "reasons": made.reasons, "open": made.open}
-        typer.echo(json.dumps({**verdict, **asdict(made)}, indent=2))
+        verdict = {
+            "passed": model_card.passed,
+            "reasons": model_card.reasons,
+            "open": model_card.open,
+        }
+        typer.echo(json.dumps({**verdict, **asdict(model_card)}, indent=2))
     else:
-        _print(made)
+        _print(model_card)
 
 
 def card_state(cloud_file_: Path) -> str:

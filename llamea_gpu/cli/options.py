@@ -69,12 +69,12 @@ def one_of(values: Sequence[str], help_: str) -> Any:
     """An option whose value is one of ``values``, with either kind of dash, in any case."""
 
     def parse(text: str) -> str:
-        named = text.lower().replace("_", "-")
-        if named not in values:
+        value = text.lower().replace("_", "-")
+        if value not in values:
             raise typer.BadParameter(
                 f"{text!r} is none of {', '.join(values)}: {suggestion(text, values)}"
             )
-        return named
+        return value
 
     return typer.Option(help=help_, parser=parse, metavar="|".join(values))
 

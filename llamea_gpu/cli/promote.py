@@ -74,16 +74,16 @@ def promote(
     else:
         for report in reports:
             _print(report, dry_run=settings.dry_run)
-    done = [report for report in reports if report.passed and (report.path or settings.dry_run)]
-    if not done:
+    promoted = [report for report in reports if report.passed and (report.path or settings.dry_run)]
+    if not promoted:
         raise typer.Exit(1)
 
 
-def _enter(card_file: Path, folder: Path, given: dict[str, Any], as_json: bool) -> None:
-    if given:
+def _enter(card_file: Path, folder: Path, overrides: dict[str, Any], as_json: bool) -> None:
+    if overrides:
         raise SettingsError(
-            f"--live only enters what was measured into a card, but got {', '.join(sorted(given))} "
-            f"as well: leave them out"
+            f"--live only enters what was measured into a card, but got "
+            f"{', '.join(sorted(overrides))} as well: leave them out"
         )
     card, checks = enter_live(card_file, folder)
     if as_json:
@@ -168,8 +168,8 @@ def _tuning(report: Report) -> str:
             f"none of {tuning.arms - 1} other settings was ahead" if tuning.arms > 1 else "no race"
         )
         return f"{text}; {tried}; {tuning.runs} runs"
-    kept = "taken" if tuning.is_tuned else "not clear of zero, defaults kept"
-    return f"{text}, tuned {name} {_p(tuning.tuned)} ({kept}); {tuning.runs} runs"
+    decision = "taken" if tuning.is_tuned else "not clear of zero, defaults kept"
+    return f"{text}, tuned {name} {_p(tuning.tuned)} ({decision}); {tuning.runs} runs"
 
 
 def _p(standing: Standing) -> str:

@@ -117,12 +117,13 @@ def mixture_of(
     whole: int | None,
     searcher: list[str] | None,
     points: Path | None,
-    given: Mapping[str, object],
+    overrides: Mapping[str, object],
     of_recordings: Sequence[str],
 ) -> MixtureSettings | None:
     """What a cloud is to hold; None where none is wanted.
 
-    ``given`` are the settings that were typed, ``of_recordings`` those that a cloud does not have.
+    ``overrides`` are the settings that were typed, ``of_recordings`` those that a cloud does not
+    have.
 
     Raises:
         SpaceError: options that mean nothing beside these, or without them; a file of points that
@@ -132,7 +133,7 @@ def mixture_of(
         if searcher:
             raise SpaceError("searchers take part in clouds only: --searcher needs --whole N")
         return None
-    wrong = [f"--{name.replace('_', '-')}" for name in of_recordings if given.get(name)]
+    wrong = [f"--{name.replace('_', '-')}" for name in of_recordings if overrides.get(name)]
     if wrong:
         raise SpaceError(f"a cloud has no grid and no sample, but got {', '.join(wrong)}")
     from llamea_gpu.recording.clouds import SEARCHERS, MixtureSettings
@@ -212,7 +213,7 @@ def check_new_output(output: Path) -> None:
 def command_line(*paths: Path) -> str:
     """What was typed, with these paths shortened to their names: others have other folders."""
     names = {str(path): path.name for path in paths}
-    return shlex.join(["llamea-gpu", *(names.get(word, word) for word in sys.argv[1:])])
+    return shlex.join(["llamea-gpu", *(names.get(argument, argument) for argument in sys.argv[1:])])
 
 
 def progress_text(at: RecordProgress) -> str:

@@ -64,8 +64,8 @@ def show(
         spec = Spec.parse(searcher)
         document["about"] = _about(spec.scheme)
         options = importlib.import_module(SCHEMES[spec.scheme]).options(spec.target)
-        named = {item.partition("=")[0] for item in spec.settings}
-        own = {key: value for key, value in definition.settings.items() if key in named}
+        own_keys = {item.partition("=")[0] for item in spec.settings}
+        own = {key: value for key, value in definition.settings.items() if key in own_keys}
         document["settings"] = {**options, **own}  # its own as they were understood
         document["versions"] = dict(definition.versions)
     else:

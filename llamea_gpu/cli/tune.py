@@ -85,20 +85,20 @@ def tune(
         if script is None:
             raise SearcherError("--shapes are of a kernel script, but a recording was named")
         path = find_kernel_script(script)
-        named = searcher or RECOMMENDED[framework_of(path)]
-        _tune_shapes(path, named, settings, shapes, top, as_json=as_json)
+        spec = searcher or RECOMMENDED[framework_of(path)]
+        _tune_shapes(path, spec, settings, shapes, top, as_json=as_json)
         return
     if script is not None:
         path = find_kernel_script(script)
         with progress_line(_progress_text, _LOADING) as show:
-            named = searcher or RECOMMENDED[framework_of(path)]
-            tuning = tune_script(path, named, settings, show)
+            spec = searcher or RECOMMENDED[framework_of(path)]
+            tuning = tune_script(path, spec, settings, show)
     else:
         warn_if_unsafe(settings.unsafe)
         recording = load_space(str(space), search_path(spaces_path))
-        named = searcher or RECOMMENDED["recording"]
+        spec = searcher or RECOMMENDED["recording"]
         with Console(stderr=True).status("tuning"):
-            tuning = tune_recording(recording, named, settings)
+            tuning = tune_recording(recording, spec, settings)
     if as_json:
         typer.echo(json.dumps(tuning.document(top), indent=1))
     else:

@@ -175,8 +175,8 @@ def confirmed(card: ModelCard, cloud: Cloud, measured: Cloud) -> ModelCard:
     # Once for each configuration.
     _, first = np.unique(measured.configurations, axis=0, return_index=True)
     new &= np.isin(np.arange(len(measured)), first)
-    if (named := measured.how == PROPOSED).any():
-        new &= named  # what else was measured is no prediction of the best
+    if (proposed := measured.how == PROPOSED).any():
+        new &= proposed  # what else was measured is no prediction of the best
     if new.sum() < LEAST_PREDICTIONS:
         raise SpaceError(
             f"a confirmation needs at least {LEAST_PREDICTIONS} measured predictions that are not "

@@ -94,9 +94,9 @@ class Agreement:
     near: Part
     curve: float | None = None
 
-    def faults(self, where: str) -> list[str]:
+    def faults(self, subject: str) -> list[str]:
         """What falls short of the gate in the ranks, as sentences."""
-        return _rank_faults([self], where, f"in the best {self.near.share:.0%}")
+        return _rank_faults([self], subject, f"in the best {self.near.share:.0%}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +161,14 @@ class Figures:
         return faults
 
 
-def _rank_faults(agreements: Sequence[Agreement], where: str, part: str) -> list[str]:
+def _rank_faults(agreements: Sequence[Agreement], subject: str, part: str) -> list[str]:
     """What falls short in the means of rank correlations, weighted by codes."""
     faults = []
     overall, near = pooled(agreements)
     if not overall >= OVERALL:
-        faults.append(f"{where}: {overall:.3f} of what is possible overall, wanted >= {OVERALL}")
+        faults.append(f"{subject}: {overall:.3f} of what is possible overall, wanted >= {OVERALL}")
     if not near >= NEAR_BEST:
-        faults.append(f"{where}: {near:.3f} {part}, wanted >= {NEAR_BEST}")
+        faults.append(f"{subject}: {near:.3f} {part}, wanted >= {NEAR_BEST}")
     return faults
 
 
@@ -209,11 +209,12 @@ def examine(cloud: Cloud) -> Figures:
     comparable = readings.ok & readings.steady
     left_out = {}
     for name, rows in _optimizers(cloud).items():
-        seen, asked = unseen(rows), rows & comparable
-        if LEAST_HELD_OUT <= _codes(readings, asked) <= _codes(readings, seen & comparable):
-            log_ms = times(features, readings, seen, features[asked])
+        seen, held_out = unseen(rows), rows & comparable
+        if LEAST_HELD_OUT <= _codes(readings, held_out) <= _codes(readings, seen & comparable):
+            log_ms = times(features, readings, seen, features[held_out])
             left_out[name] = replace(
-                _agreement(log_ms, readings, asked), curve=_curve(cloud, log_ms, readings, asked)
+                _agreement(log_ms, readings, held_out),
+                curve=_curve(cloud, log_ms, readings, held_out),
             )
     error = np.abs(np.expm1(predicted.log_ms - readings.log_ms))
     near = comparable & (readings.log_ms <= readings.log_ms[comparable].min() + _NEAR)
@@ -249,11 +250,11 @@ def ceiling(log_ms: Floats, noise: float) -> float:
     if not noise > 0:
         return 1.0
     rng = np.random.default_rng(0)
-    again = [
+    correlations = [
         spearman(log_ms, log_ms + noise * rng.standard_normal(len(log_ms)))
         for _ in range(_DISTURBED)
     ]
-    mean = float(np.mean(again))
+    mean = float(np.mean(correlations))
     return math.sqrt(max(0.0, 2 - 1 / mean**2)) if mean > 0 else 0.0
 
 

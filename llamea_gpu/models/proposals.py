@@ -108,10 +108,10 @@ def write_proposals(
     }
     others = [*((c, CONTROL) for c in controls(model)), *visited]
     lines = [
-        {"c": c, "how": how, "predicted_ms": time_ms, "values": cloud.value_dict(c)}
-        for c, how, time_ms in [
+        {"c": c, "how": origin, "predicted_ms": time_ms, "values": cloud.value_dict(c)}
+        for c, origin, time_ms in [
             *((c, PROPOSED, ms) for c, ms in proposals),
-            *((c, how, model.outcome(c).time_ms) for c, how in others),
+            *((c, origin, model.outcome(c).time_ms) for c, origin in others),
         ]
     ]
     write_text(path, "".join(json.dumps(line) + "\n" for line in [header, *lines]))

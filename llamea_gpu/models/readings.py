@@ -132,8 +132,12 @@ def _run_offsets(cloud: Cloud) -> tuple[float, ...]:
     reference = int(np.bincount(cloud.run, minlength=len(cloud.runs)).argmax())
     codes = [_log_by_code(cloud, run) for run in range(len(cloud.runs))]
     offsets = []
-    for run, mine in enumerate(codes):
-        shared = [mine[code] - codes[reference][code] for code in mine if code in codes[reference]]
+    for run, log_by_code in enumerate(codes):
+        shared = [
+            log_by_code[code] - codes[reference][code]
+            for code in log_by_code
+            if code in codes[reference]
+        ]
         known = run == reference or len(shared) >= _LEAST_SHARED
         offsets.append(float(np.median(shared)) if known else math.nan)
     return tuple(offsets)

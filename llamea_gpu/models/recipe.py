@@ -138,10 +138,10 @@ def grow(features: Features, readings: Readings, rows: Bools) -> Arrays:
     return {**arrays, "best": np.array(best)}
 
 
-def times(features: Features, readings: Readings, rows: Bools, asked: Features) -> Floats:
-    """(n,) logarithms of the times of ``asked``, (n, F), by a fit to some rows: see `grow`."""
+def times(features: Features, readings: Readings, rows: Bools, queries: Features) -> Floats:
+    """(n,) logarithms of the times of ``queries``, (n, F), by a fit to some rows: see `grow`."""
     time, best = _time(features, readings, rows)
-    return _log_ms(Forest([time]).many(asked)[0], best)
+    return _log_ms(Forest([time]).many(queries)[0], best)
 
 
 def _log_ms(answers: Floats, best: float) -> Floats:
