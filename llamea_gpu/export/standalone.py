@@ -219,11 +219,11 @@ def _by_kind(item: _Import) -> tuple[int, str]:
 
 def _refuse_collisions(name: str, own: _Module, runtime: _Module, joint: ast.Module) -> None:
     """A name may be bound on both sides only by the same import."""
-    theirs = module_names(runtime.tree) | module_names(joint)
+    runtime_names = module_names(runtime.tree) | module_names(joint)
     read = {node.id for node in ast.walk(runtime.tree) if isinstance(node, ast.Name)}
-    theirs |= read & _BUILTINS
+    runtime_names |= read & _BUILTINS
     shared = {i.bound for i in set(own.imports) & set(runtime.imports)}
-    clashing = sorted((module_names(own.tree) & theirs) - shared)
+    clashing = sorted((module_names(own.tree) & runtime_names) - shared)
     if clashing:
         raise SearcherError(
             f"an exported optimizer must not define the names of its runtime, but {name} defines "
@@ -252,8 +252,8 @@ def _header(searcher: ProgramSearcher, export: Export, own: _Module) -> str:
 def _provenance(searcher: ProgramSearcher, export: Export) -> Iterator[str]:
     provenance = searcher.provenance
     shipped = provenance.origin == "shipped"
-    where = "" if shipped else ", a file of its user, under the licence of its author"
-    yield f"Optimizer: {searcher.short_name}{where}."
+    attribution = "" if shipped else ", a file of its user, under the licence of its author"
+    yield f"Optimizer: {searcher.short_name}{attribution}."
     if provenance.model:
         run = f" in the run {provenance.run}" if provenance.run else ""
         day = f", {provenance.date}" if provenance.date else ""

@@ -144,14 +144,14 @@ def _response_finish_reason(body: Mapping[str, Any]) -> str | None:
     return "stop" if body.get("status") == "completed" else None
 
 
-def _fields(body: object, wanted: str) -> tuple[Mapping[str, Any], list[object]]:
+def _fields(body: object, list_name: str) -> tuple[Mapping[str, Any], list[object]]:
     """The object, and the list that must be in it."""
     if not isinstance(body, Mapping):
         raise NotACompletionError(f"a JSON object is needed, but got {kind_of(body)}")
-    entries = body.get(wanted)
+    entries = body.get(list_name)
     if not isinstance(entries, list):
         raise NotACompletionError(
-            f"the list {wanted!r} is missing; the fields are {sorted(map(str, body))[:10]}"
+            f"the list {list_name!r} is missing; the fields are {sorted(map(str, body))[:10]}"
         )
     return body, entries
 
@@ -169,9 +169,9 @@ def _answer(
         prompt, completion = (reported.get(name) for name in usage_names)
         if is_count(prompt) and is_count(completion):
             usage = Usage(prompt, completion)
-    named = label(model) if isinstance(model, str) else ""
+    model_name = label(model) if isinstance(model, str) else ""
     created = created_text(fields.get(created_name))
-    return ChatAnswer(text, named, usage, reason, created, elapsed_s=None)
+    return ChatAnswer(text, model_name, usage, reason, created, elapsed_s=None)
 
 
 def created_text(reported: object) -> str:

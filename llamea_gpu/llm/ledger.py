@@ -155,11 +155,11 @@ class Ledger:
         reservation = self._reservation(
             request.request_id, request.model, request.estimated_prompt_tokens(), request.max_tokens
         )
-        for name, spent, in_flight, wanted, cap in self._accounts(reservation):
-            if cap is not None and spent + in_flight + wanted > cap:
+        for name, spent, in_flight, demand, cap in self._accounts(reservation):
+            if cap is not None and spent + in_flight + demand > cap:
                 raise BudgetExceededError(
                     f"the cap of {cap} {name} must hold, but {spent} are spent, {in_flight} are in "
-                    f"flight and request {request.request_id} may take {wanted}: raise the cap, or "
+                    f"flight and request {request.request_id} may take {demand}: raise the cap, or "
                     f"lower max_tokens"
                 )
         self._in_flight.add(reservation)
@@ -219,9 +219,9 @@ class Ledger:
         """
         request = self._reservation("estimate", model, -(-prompt_chars // 4), max_tokens)
         affordable = [
-            int((cap - spent - in_flight) // wanted)
-            for _, spent, in_flight, wanted, cap in self._accounts(request)
-            if cap is not None and wanted > 0
+            int((cap - spent - in_flight) // demand)
+            for _, spent, in_flight, demand, cap in self._accounts(request)
+            if cap is not None and demand > 0
         ]
         return RunEstimate(
             requests=n_requests,
@@ -247,7 +247,7 @@ class Ledger:
     def _accounts(
         self, reservation: Reservation
     ) -> list[tuple[str, Decimal | int, Decimal | int, Decimal | int, Decimal | int | None]]:
-        """(name, spent, in flight, wanted, cap) of everything that can be capped."""
+        """(name, spent, in flight, demand, cap) of everything that can be capped."""
         flying = self._in_flight
         usd = sum((r.usd for r in flying if r.usd is not None), Decimal(0))
         tokens = sum(r.tokens for r in flying)

@@ -117,11 +117,11 @@ class ReplayClient:
 
     def _find(self, request: ChatRequest) -> int:
         same = self._by_key.get(request.key, [])
-        named = {i for i in same if self._exchanges[i].request.request_id == request.request_id}
+        namesakes = {i for i in same if self._exchanges[i].request.request_id == request.request_id}
         # Asked again under its own name, as a resumed run does, an exchange is served again.
-        left = [i for i in same if i in named or i not in self._served]
+        left = [i for i in same if i in namesakes or i not in self._served]
         if left:
-            return min(left, key=lambda i: (i not in named, i in self._served))
+            return min(left, key=lambda i: (i not in namesakes, i in self._served))
         problem = (
             f"request {request.request_id}: its prompt is recorded {len(same)} times in "
             f"{self._path}, and all these answers are used up. {_REMEDY}"
@@ -139,15 +139,15 @@ class ReplayClient:
     def _unseen(self, request: ChatRequest) -> str:
         if not self._exchanges:
             return f"request {request.request_id}: the recording {self._path} is empty. {_REMEDY}"
-        asked = _as_text(request.messages)
+        prompt = _as_text(request.messages)
         texts = [_as_text(exchange.request.messages) for exchange in self._exchanges]
-        index = _nearest(asked, texts, preferred=self._by_name.get(request.request_id, 0))
-        similarity = _similarity(_matcher(asked), texts[index])
+        index = _nearest(prompt, texts, preferred=self._by_name.get(request.request_id, 0))
+        similarity = _similarity(_matcher(prompt), texts[index])
         name = self._exchanges[index].request.request_id
         return (
             f"request {request.request_id}: its prompt is not in {self._path}. The nearest is "
             f"that of {name}, {similarity:.1%} alike; the "
-            f"differences (- recorded, + asked):\n{_difference(texts[index], asked)}\n{_REMEDY}"
+            f"differences (- recorded, + asked):\n{_difference(texts[index], prompt)}\n{_REMEDY}"
         )
 
 

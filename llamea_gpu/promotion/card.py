@@ -238,8 +238,8 @@ class Card:
             raise SearcherError(f"{path} must be a readable card, but: {error}") from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the document"
-            raise SearcherError(f"{path} must be a card, but {where}: {first['msg']}") from None
+            location = ".".join(map(str, first["loc"])) or "the document"
+            raise SearcherError(f"{path} must be a card, but {location}: {first['msg']}") from None
 
 
 _CARD = TypeAdapter(Card)

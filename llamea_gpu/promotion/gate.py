@@ -55,15 +55,15 @@ def free_name(name: str, folder: Path) -> Check:
 
 def contract(source: str, class_name: str) -> Check:
     """The text passes admission, and is found without naming its class, as shipped ones are."""
-    name, wanted = "contract", "admitted"
+    name, threshold = "contract", "admitted"
     try:
         run_as = admit(source).class_name
     except AnswerError as error:
-        return Check(name, "refused", wanted, False, str(error))
+        return Check(name, "refused", threshold, False, str(error))
     if run_as != class_name:
         sentence = f"The optimizer must be {class_name}, but {run_as} is what the file is run as."
-        return Check(name, run_as, wanted, False, sentence)
-    return Check(name, "admitted", wanted, True, "It keeps the rules of the contract.")
+        return Check(name, run_as, threshold, False, sentence)
+    return Check(name, "admitted", threshold, True, "It keeps the rules of the contract.")
 
 
 def clean_runs(traces: Sequence[Trace]) -> Check:

@@ -80,7 +80,7 @@ class Incumbents:
         """
         benches: list[BenchResults] = []
         for number, (group, chosen) in enumerate(self._groups(tasks)):
-            where = folder.with_name(f"{folder.name}{'-helion' if number else ''}")
+            bench_folder = folder.with_name(f"{folder.name}{'-helion' if number else ''}")
             searchers = [candidate, *group]
             plan = make_plan(searchers, chosen, self._repeats, self._settings)
             known = self._known(plan)
@@ -88,8 +88,8 @@ class Incumbents:
                 before = benches[0].runs
                 known |= {key: before[key] for key in plan.runs() if key in before}
             if known:
-                BenchResults(plan, known).save(where)
-            benches.append(run_bench(plan, searchers, chosen, runner, folder=where))
+                BenchResults(plan, known).save(bench_folder)
+            benches.append(run_bench(plan, searchers, chosen, runner, folder=bench_folder))
         self._keep(benches)
         return benches
 
@@ -130,15 +130,16 @@ class Incumbents:
 
 def _same_runs(plan: Plan, baseline: BenchResults) -> dict[RunKey, Trace]:
     """Runs of the baseline that are exactly those of ``plan``."""
-    theirs = baseline.plan
-    if theirs.settings != plan.settings:
+    if baseline.plan.settings != plan.settings:
         return {}
-    digests = {searcher.name: (searcher.kind, searcher.digest) for searcher in theirs.searchers}
-    spaces = {space.name: (space.fingerprint, space.clock) for space in theirs.spaces}
+    digests = {
+        searcher.name: (searcher.kind, searcher.digest) for searcher in baseline.plan.searchers
+    }
+    spaces = {space.name: (space.fingerprint, space.clock) for space in baseline.plan.spaces}
     same = {s.name for s in plan.searchers if digests.get(s.name) == (s.kind, s.digest)}
-    there = {s.name for s in plan.spaces if spaces.get(s.name) == (s.fingerprint, s.clock)}
+    same_spaces = {s.name for s in plan.spaces if spaces.get(s.name) == (s.fingerprint, s.clock)}
     return {
         key: baseline.runs[key]
         for key in plan.runs()
-        if key.searcher in same and key.space in there and key in baseline.runs
+        if key.searcher in same and key.space in same_spaces and key in baseline.runs
     }

@@ -161,16 +161,16 @@ def checks_of(live: Live) -> tuple[Check, ...]:
         engine, _, spec = arm.partition("=")
         if engine != ENGINE:
             continue
-        name, wanted = f"ahead live of {spec}", "> 0 % on the way, and not < 0 % in the end"
+        name, threshold = f"ahead live of {spec}", "> 0 % on the way, and not < 0 % in the end"
         if (difference := judged.get(arm)) is None:
             sentence = f"{spec} has fewer than two runs on every kernel."
-            checks.append(Check(name, "no interval", wanted, False, sentence))
+            checks.append(Check(name, "no interval", threshold, False, sentence))
             continue
         way, end = difference.on_the_way, difference.winners
         passed = way.interval.low > 0 and end.interval.high >= 0
         measured = f"{_text(way)} on the way, {_text(end)} in the end"
         sentence = f"{spec} is {'slower' if passed else 'not shown to be slower'}: {measured}."
-        checks.append(Check(name, measured, wanted, passed, sentence))
+        checks.append(Check(name, measured, threshold, passed, sentence))
     return tuple(checks)
 
 
@@ -210,6 +210,6 @@ def _lines(path: Path, of: TypeAdapter[_Line]) -> list[_Line]:
             records.append(of.validate_json(line))
         except ValidationError as error:
             if number < len(lines):
-                what = error.errors(include_url=False)[0]["msg"]
-                raise SearcherError(f"{path}, line {number}: {what}") from None
+                message = error.errors(include_url=False)[0]["msg"]
+                raise SearcherError(f"{path}, line {number}: {message}") from None
     return records

@@ -385,14 +385,14 @@ class Promotion:
         tasks = (*self._training, *self._validation)
         traces: dict[str, list[Trace]] = {t.name: tuning.traces(t.name) for t in self._training}
         traces |= {task.name: results.traces(name, task.name) for task in self._validation}
-        again = {
+        replacements = {
             check.name: check
             for check in (
                 gate.clean_runs([trace for runs in traces.values() for trace in runs]),
                 gate.own_cpu(tasks, traces),
             )
         }
-        return [again.get(check.name, check) for check in checks]
+        return [replacements.get(check.name, check) for check in checks]
 
     def _card(
         self,

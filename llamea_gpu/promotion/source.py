@@ -66,11 +66,11 @@ def _formatted(source: str) -> str:
     if importlib.util.find_spec("ruff") is None:
         return source
     options = ("--isolated", "--no-cache", f"--line-length={_LINE_LENGTH}", "-")
-    done = subprocess.run(  # noqa: S603 - a formatter reads the text, and runs none of it
+    completed = subprocess.run(  # noqa: S603 - a formatter reads the text, and runs none of it
         [sys.executable, "-m", "ruff", "format", *options],
         input=source,
         capture_output=True,
         text=True,
         timeout=_FORMAT_S,
     )
-    return done.stdout if done.returncode == 0 and done.stdout else source
+    return completed.stdout if completed.returncode == 0 and completed.stdout else source

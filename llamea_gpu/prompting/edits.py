@@ -148,8 +148,8 @@ def _find_ignoring_trailing_blanks(lines: list[str], search: list[str]) -> list[
 def _find_shifted(lines: list[str], search: list[str]) -> list[int]:
     """Places that differ from ``search`` by one shift of the whole block to the left or right."""
     places = _find_exact([line.strip() for line in lines], [line.strip() for line in search])
-    wanted = _dedented(search)
-    return [place for place in places if _dedented(lines[place : place + len(search)]) == wanted]
+    target = _dedented(search)
+    return [place for place in places if _dedented(lines[place : place + len(search)]) == target]
 
 
 def _dedented(lines: Sequence[str]) -> list[str]:
@@ -178,12 +178,12 @@ def _indentation(lines: Sequence[str]) -> str:
 def _missed(lines: list[str], search: list[str], number: int) -> str:
     """Names the first line of the block that the program lacks, and the program's nearest line."""
     known = {line.strip(): row for row, line in reversed(list(enumerate(lines))) if line.strip()}
-    wanted = [line.strip() for line in search if line.strip()]
-    strange = next((line for line in wanted if line not in known), None)
+    search_lines = [line.strip() for line in search if line.strip()]
+    strange = next((line for line in search_lines if line not in known), None)
     if strange is None:
         return (
             f"The SEARCH part of block {number} is not in the program: its lines exist (the first "
-            f"is line {known[wanted[0]] + 1}), but not one after the other as written."
+            f"is line {known[search_lines[0]] + 1}), but not one after the other as written."
         )
     shortened = {line[:_SHOWN_CHARS]: row for line, row in known.items()}
     nearest = difflib.get_close_matches(strange[:_SHOWN_CHARS], list(shortened), n=1, cutoff=0.4)

@@ -151,16 +151,16 @@ class Progress:
 
 
 def render_proposer(
-    workload: Workload, space: SpaceDescription, wanted: int, progress: Progress | None = None
+    workload: Workload, space: SpaceDescription, n_configs: int, progress: Progress | None = None
 ) -> tuple[str, str]:
-    """System and user message that ask for ``wanted`` configurations.
+    """System and user message that ask for ``n_configs`` configurations.
 
     For the first ones; with ``progress`` for more, after what it reports.
     """
     variables = {
         "workload": workload,
         "space": space,
-        "wanted": wanted,
+        "wanted": n_configs,
         "progress": progress,
         "source": workload.source[:_MAX_SOURCE_CHARS],
         "source_cut": len(workload.source) > _MAX_SOURCE_CHARS,

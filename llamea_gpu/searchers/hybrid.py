@@ -223,9 +223,9 @@ class MeasuredEvaluate:
         Raises:
             BudgetExhausted: the budget has ended.
         """
-        done = self._evaluate.wait()
-        self._note(done)
-        return done
+        measurements = self._evaluate.wait()
+        self._note(measurements)
+        return measurements
 
     def _check_share(self, configs: Sequence[Iterable[int]]) -> None:
         over = self._share < 1 and self._evaluate.spent >= self._share
@@ -233,8 +233,8 @@ class MeasuredEvaluate:
             self.share_used = True
             raise BudgetExhausted
 
-    def _note(self, done: Iterable[tuple[Iterable[int], float]]) -> None:
-        for config, cost_ms in done:
+    def _note(self, measurements: Iterable[tuple[Iterable[int], float]]) -> None:
+        for config, cost_ms in measurements:
             self.costs_ms.setdefault(_plain(config), cost_ms)
 
     def best_first(self) -> list[Configuration]:

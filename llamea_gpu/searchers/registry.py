@@ -125,17 +125,17 @@ def read_file(path: Path, class_name: str = "") -> Program:
         raise SearcherError(f"{path} must hold an optimizer, but: {error}{hint}") from error
 
 
-def require_ready(named: str) -> None:
-    """Fail before the first run of the searcher ``named`` for want of what each would lack: a key.
+def require_ready(name: str) -> None:
+    """Fail before the first run of the searcher ``name`` for want of what each would lack: a key.
 
     Raises:
         SearcherError: the environment's route to a model lacks something.
         SettingsError: it is OpenAI's own, and there is no key.
     """
-    spec = Spec.parse(named)
+    spec = Spec.parse(name)
     whole = [spec]
     if spec.scheme == "hybrid":
-        whole = [Spec.parse(each) for each in named.partition(":")[2].split("+", 1)]
+        whole = [Spec.parse(each) for each in name.partition(":")[2].split("+", 1)]
     for part in whole:
         if part.scheme == "llm":
             from llamea_gpu.searchers.llm.settings import require_route

@@ -115,9 +115,9 @@ class ScipySearch:
         import scipy.optimize
 
         method = getattr(scipy.optimize, self._method)
-        taken = inspect.signature(method).parameters
+        parameters = inspect.signature(method).parameters
         # The generator, under the name that this scipy gives it; direct takes none.
-        name = next((name for name in ("rng", "seed") if name in taken), None)
+        name = next((name for name in ("rng", "seed") if name in parameters), None)
         randomness = {} if name is None else {name: rng}
         try:
             method(objective, **randomness, **self._settings | _ARGUMENTS[self._method](objective))

@@ -62,12 +62,12 @@ class OwnSearch:
         measured = measured_in(space)
         algorithm = search_algorithms[self._settings["search"]]
         settings = self._settings
-        wanted: dict[str, Any] = {"finishing_rounds": 0}
+        keywords: dict[str, Any] = {"finishing_rounds": 0}
         if settings.get("model"):
-            wanted |= {"model": settings["model"], "llm_model": settings["model"]}
-        wanted |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
+            keywords |= {"model": settings["model"], "llm_model": settings["model"]}
+        keywords |= {k: v for k, v in settings.items() if k not in _OF_RECORDINGS}
         arguments = arguments_of(
-            algorithm, self._kernel, settings["effort"], len(measured), **wanted
+            algorithm, self._kernel, settings["effort"], len(measured), **keywords
         )
         search = algorithm(self._kernel, self._tensors, **arguments)
         search._benchmark_provider_cls = functools.partial(
@@ -91,14 +91,14 @@ def arguments_of(
     With so many ``measured`` it begins with these, as Helion's own second stages do.
     """
     profile = get_effort_profile(effort)
-    wanted = {**search.get_kwargs_from_profile(profile, kernel.settings), **more}
+    keywords = {**search.get_kwargs_from_profile(profile, kernel.settings), **more}
     if measured:
-        wanted |= {
+        keywords |= {
             "initial_population_strategy": InitialPopulationStrategy.FROM_BEST_AVAILABLE,
             "best_available_pad_random": measured < _LEAST_POPULATION,
         }
-    taken = inspect.signature(search).parameters
-    return {name: value for name, value in wanted.items() if name in taken}
+    parameters = inspect.signature(search).parameters
+    return {name: value for name, value in keywords.items() if name in parameters}
 
 
 def begin_with(search: Any, measured: list[Any]) -> None:

@@ -120,8 +120,8 @@ class RecordedSearch:
             measured = measured_in(space)
             # As where Helion compiles side by side: differential evolution measures a generation
             # in one batch. Its external autotuner would turn that off, having nothing to compile.
-            given = {"immediate_update": False, **self._keywords}
-            arguments = arguments_of(self._class, kernel, self._effort, len(measured), **given)
+            keywords = {"immediate_update": False, **self._keywords}
+            arguments = arguments_of(self._class, kernel, self._effort, len(measured), **keywords)
             search = self._class(kernel, tensors, **arguments)
             begin_with(search, [*map(tunables.config, measured)])
             search.autotune(skip_cache=True)
@@ -131,7 +131,7 @@ class RecordedSearch:
     ) -> None:
         """As Helion runs it, on a GPU that is pretended."""
         settings = {"search": self._search, "effort": self._effort, "model": self._model}
-        wanted = {
+        overrides = {
             "autotune_effort": self._effort,
             "autotune_random_seed": int(rng.integers(2**32)),
             "autotune_log_level": logging.CRITICAL + 1,
@@ -141,7 +141,7 @@ class RecordedSearch:
         own = OwnSearch({**settings, **self._keywords}, kernel, whole.kernel.arguments, whole.space)
         with (
             environment(self._environment),
-            replaced(kernel.settings, **wanted),
+            replaced(kernel.settings, **overrides),
             route.described(space) if self._model else contextlib.nullcontext(),
         ):
             own(evaluate, space, rng)

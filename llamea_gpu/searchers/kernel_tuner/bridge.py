@@ -155,11 +155,11 @@ class ContractRunner(Runner):  # type: ignore[misc]
 
     def _measured(self, configs: list[Sequence[Value]]) -> Sequence[dict[str, Any] | None]:
         rows = [self._row(config) for config in configs]
-        wanted = [row for row in rows if row is not None]
+        valid_rows = [row for row in rows if row is not None]
         positions = self._searchspace.positions
         try:
             costs = dict(
-                zip(wanted, self._evaluate([positions[row] for row in wanted]), strict=True)
+                zip(valid_rows, self._evaluate([positions[row] for row in valid_rows]), strict=True)
             )
         except BudgetExhausted:
             self._budget.is_refused = True

@@ -55,8 +55,8 @@ def build(**settings: Setting) -> object:
     from llamea_gpu.searchers.llm.proposer import LLMProposer
 
     checked = ProposerSettings(**settings)  # type: ignore[arg-type]
-    named = checked.fallback
-    fallback = None if named == _NO_FALLBACK else _fallback(named).build()
+    spec = checked.fallback
+    fallback = None if spec == _NO_FALLBACK else _fallback(spec).build()
     return LLMProposer(checked, fallback)
 
 

@@ -90,7 +90,7 @@ class Layout:
             example=self.as_json(example),
         )
 
-    def schema(self, wanted: int) -> dict[str, Any]:
+    def schema(self, n_configs: int) -> dict[str, Any]:
         """A JSON schema of an answer, in the subset that servers enforce strictly."""
         choices = sum(len(self.space.values[f.places[0]]) for f in self.fields)
         properties = {f.name: self._field_schema(f, choices <= _MOST_CHOICES) for f in self.fields}
@@ -101,7 +101,7 @@ class Layout:
                 "configs": {
                     "type": "array",
                     "items": config,
-                    "description": f"{wanted} configurations, most promising first.",
+                    "description": f"{n_configs} configurations, most promising first.",
                 },
             }
         )
@@ -163,9 +163,12 @@ class Layout:
                 groups.setdefault(tuple(np.flatnonzero(row).tolist()), []).append(index)
         clauses = []
         for allowed, indices in groups.items():
-            mine = "/".join(whole(space.values[first][i]) for i in indices)
-            theirs = ", ".join(whole(space.values[second][i]) for i in allowed)
-            clauses.append(f"{space.names[first]} {mine} only with {space.names[second]} {theirs}")
+            first_values = "/".join(whole(space.values[first][i]) for i in indices)
+            second_values = ", ".join(whole(space.values[second][i]) for i in allowed)
+            clauses.append(
+                f"{space.names[first]} {first_values} only with "
+                f"{space.names[second]} {second_values}"
+            )
         return "; ".join(clauses)
 
 

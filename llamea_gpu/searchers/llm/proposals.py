@@ -214,7 +214,9 @@ class _Collected:
         if space.contains(config):
             return space.repair(config)  # a framework may make another one of it: Helion does
         repaired = space.repair(config)
-        changed = sum(mine != theirs for mine, theirs in zip(config, repaired, strict=True))
+        changed = sum(
+            value != repaired_value for value, repaired_value in zip(config, repaired, strict=True)
+        )
         if changed > _MOST_CHANGED:
             raise _Refused("constraint", f"{self.layout.as_json(config)} is not valid")
         notes.append(

@@ -96,16 +96,14 @@ def record_folder() -> Path | None:
     Raises:
         SearcherError: it cannot be made.
     """
-    named = _variable("RECORD")
-    if not named:
+    path = _variable("RECORD")
+    if not path:
         return None
-    folder = Path(named)
+    folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SearcherError(
-            f"{_PREFIX}RECORD must name a folder, but {named!r}: {error}"
-        ) from error
+        raise SearcherError(f"{_PREFIX}RECORD must name a folder, but {path!r}: {error}") from error
     return folder
 
 
@@ -237,8 +235,8 @@ class ProposerSettings:
     @property
     def digest(self) -> str:
         """Eight characters that tell apart settings which ask differently."""
-        asked = {k: v for k, v in asdict(self).items() if k not in _NOT_IDENTITY}
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+        identity = {k: v for k, v in asdict(self).items() if k not in _NOT_IDENTITY}
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def defaults() -> dict[str, Setting]:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from llamea_gpu import toml
 from llamea_gpu.contract import DeviceFacts
@@ -134,6 +134,12 @@ def _facts(entry: dict[str, Any]) -> DeviceFacts:
     )
 
 
+class _Work(NamedTuple):
+    traffic_bytes: float
+    flops: float
+    transfers: str
+
+
 def roofline(
     kernel: str, source: str, arguments: Sequence[Argument], facts: DeviceFacts | None
 ) -> Roofline | None:
@@ -147,32 +153,27 @@ def roofline(
     name, width = formats[0]
     sizes = [_elements(each) * size for each, (_, size) in zip(tensors, formats, strict=True)]
     words = re.split(r"[^a-z0-9]+", kernel.lower())
-    work: tuple[float, float, str] | None = None
+    work: _Work | None = None
     if any(word.startswith(("matmul", "gemm")) for word in words):
         work = _matmul(tensors, sizes, width)
     elif any(word.startswith(("attention", "attn")) for word in words):
         work = _attention(tensors, sizes, f"{kernel}\n{source}".lower())
     if work is None:
-        total, flops = float(sum(sizes)), 0.0
-        says = "every argument read once, if all of it is needed,"
-    else:
-        total, flops, says = work
+        work = _Work(float(sum(sizes)), 0.0, "every argument read once, if all of it is needed,")
     if name == "fp32" and "tf32" in facts.peak_tflops:
         name = "tf32"
     rate = facts.peak_tflops.get(name)
     return Roofline(
-        gb=total / 1e9,
-        memory_ms=total / facts.bandwidth_gb_s / 1e6,
-        says=says,
-        flops=flops if rate else 0.0,
-        compute_ms=flops / rate / 1e9 if rate and flops else None,
+        gb=work.traffic_bytes / 1e9,
+        memory_ms=work.traffic_bytes / facts.bandwidth_gb_s / 1e6,
+        says=work.transfers,
+        flops=work.flops if rate else 0.0,
+        compute_ms=work.flops / rate / 1e9 if rate and work.flops else None,
         format=name,
     )
 
 
-def _matmul(
-    tensors: list[Argument], sizes: list[int], width: int
-) -> tuple[float, float, str] | None:
+def _matmul(tensors: list[Argument], sizes: list[int], width: int) -> _Work | None:
     if len(tensors) < 2:
         return None
     left, right = tensors[0].shape or (), tensors[1].shape or ()
@@ -184,12 +185,10 @@ def _matmul(
     batch = math.prod(left[:-2])
     flops = 2.0 * batch * rows * columns * depth
     product = batch * rows * columns * width
-    return sum(sizes) + product, flops, "operands read and product written once"
+    return _Work(sum(sizes) + product, flops, "operands read and product written once")
 
 
-def _attention(
-    tensors: list[Argument], sizes: list[int], text: str
-) -> tuple[float, float, str] | None:
+def _attention(tensors: list[Argument], sizes: list[int], text: str) -> _Work | None:
     shapes = [tensor.shape or () for tensor in tensors[:3]]
     if len(shapes) < 3 or len(set(shapes)) > 1 or len(shapes[0]) != 4:
         return None
@@ -197,12 +196,11 @@ def _attention(
     flops = 4.0 * batch * heads * length**2 * width
     if _LESS_WORK.search(text):
         flops = 0.0  # how much that saves is not known
-    return 4.0 * sizes[0], flops, "queries, keys and values read and the result written once"
+    return _Work(4.0 * sizes[0], flops, "queries, keys and values read and the result written once")
 
 
 def _elements(tensor: Argument) -> int:
     """What is there of the tensor: an expanded dimension, of stride 0, is there once."""
     shape = tensor.shape or ()
     strides = tensor.strides if tensor.strides and len(tensor.strides) == len(shape) else None
-    there = [n for i, n in enumerate(shape) if strides is None or strides[i] or not n]
-    return math.prod(there)
+    return math.prod(n for i, n in enumerate(shape) if strides is None or strides[i] or not n)
