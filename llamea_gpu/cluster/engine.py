@@ -115,18 +115,18 @@ class GpuEngine:
 
     def open(self, expected: Facts) -> Opened:
         """Be ready, with nothing to do, on a node that is as ``expected``."""
-        where = self._examined()
+        examined = self._examined()
         try:
-            if why := where.unlike(expected):
-                return Opened(where, refused=f"it differs: {why}")
+            if why := examined.unlike(expected):
+                return Opened(examined, refused=f"it differs: {why}")
             if self._pipeline is None:
                 self._pipeline = self._started()
             self._pipeline.drop()  # of a driver that had lost sight of this engine
             self._pipeline.wait(monotonic())
             (facts,) = self._pipeline.facts()[:1]
         except RecordingError as error:
-            return Opened(where, refused=str(error))
-        return Opened(where, facts)
+            return Opened(examined, refused=str(error))
+        return Opened(examined, facts)
 
     def work(self, tasks: Sequence[Task], wait_s: float) -> Sequence[Outcome] | str:
         """Queue ``tasks``; outcomes, as soon as there are any or after ``wait_s``.

@@ -33,9 +33,9 @@ class Examined:
     def unlike(self, expected: Facts) -> str:
         """How it differs: ``numpy 1.26.4, expected 2.4.6; ...``; empty if it does not."""
         differing = "; ".join(
-            f"{name} {self.facts.get(name, 'unknown')}, expected {wanted}"
-            for name, wanted in expected.items()
-            if self.facts.get(name) != wanted
+            f"{name} {self.facts.get(name, 'unknown')}, expected {value}"
+            for name, value in expected.items()
+            if self.facts.get(name) != value
         )
         return f"{differing}. {self.problem}" if differing and self.problem else differing
 

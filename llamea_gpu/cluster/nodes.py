@@ -103,17 +103,17 @@ class Nodes:
 
     def _examined(self, nodes: Sequence[Mapping[str, Any]]) -> list[Examined]:
         """What they are; without those that have died meanwhile."""
-        asked = [(node, self._ask(node["NodeID"])) for node in nodes]  # all at once
-        examined = [self._answer(node, reference) for node, reference in asked]
-        there = {node["NodeID"] for node in self._alive()}
-        self._seen.update(there & {one.node for one in examined})
-        return [one for one in examined if one.node in there]
+        requests = [(node, self._ask(node["NodeID"])) for node in nodes]  # all at once
+        examined = [self._answer(node, reference) for node, reference in requests]
+        alive_ids = {node["NodeID"] for node in self._alive()}
+        self._seen.update(alive_ids & {one.node for one in examined})
+        return [one for one in examined if one.node in alive_ids]
 
     def _ask(self, node: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        options = {"scheduling_strategy": there, "num_cpus": 0, "max_retries": 0}
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        options = {"scheduling_strategy": strategy, "num_cpus": 0, "max_retries": 0}
         return self._examine.options(**options).remote(self._isolation)
 
     def _answer(self, node: Mapping[str, Any], reference: Any) -> Examined:

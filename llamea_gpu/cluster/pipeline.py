@@ -52,8 +52,8 @@ def find_gpus(kind: str = "") -> Gpus:
     nodes_by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for node in import_ray().nodes():
         if node["Alive"] and node["Resources"].get("GPU", 0) >= 1:
-            named = [name for name in node["Resources"] if name.startswith(_TYPE)]
-            nodes_by_kind.setdefault(",".join(named).replace(_TYPE, ""), []).append(node)
+            gpu_types = [name for name in node["Resources"] if name.startswith(_TYPE)]
+            nodes_by_kind.setdefault(",".join(gpu_types).replace(_TYPE, ""), []).append(node)
     if kind:
         nodes_by_kind = {name: nodes for name, nodes in nodes_by_kind.items() if name == kind}
     if not nodes_by_kind:
@@ -233,14 +233,14 @@ class ClusterPipeline:
                 engine.call = call  # it is at it until it is ended
                 return None
             try:
-                done: Done = self._ray.get(call)
+                answer: Done = self._ray.get(call)
             except self._ray.exceptions.RayActorError as error:
                 self._lose(engine, error)
                 continue
-            if not done.refused:
-                result: _T = done.result
+            if not answer.refused:
+                result: _T = answer.result
                 return result
-            self._dismiss(engine, f"{self._place(engine)}: {done.refused}")
+            self._dismiss(engine, f"{self._place(engine)}: {answer.refused}")
         return None
 
     def _without_tasks(self, call: Callable[[Any], Any]) -> list[int]:
@@ -289,10 +289,10 @@ class ClusterPipeline:
         for engine in ready:
             if engine.call is None:
                 room = max(0, share - len(engine.tasks))
-                given = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
-                engine.tasks.update({task.point: task for task in given})
+                tasks = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+                engine.tasks.update({task.point: task for task in tasks})
                 if engine.tasks:
-                    engine.call = engine.actor.work.remote(given, _ANSWER_S)
+                    engine.call = engine.actor.work.remote(tasks, _ANSWER_S)
 
     def _hear(self, engine: _Engine) -> None:
         call, engine.call = engine.call, None

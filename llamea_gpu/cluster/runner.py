@@ -208,8 +208,8 @@ class ClusterRunner(BaseRunner):
                     return
                 landed = [self._landed.popleft() for _ in range(len(self._landed))]
             try:
-                for done in landed:
-                    self._take_in(done)
+                for future in landed:
+                    self._take_in(future)
                 if monotonic() - self._counted_at > _COUNT_EVERY_S:
                     self._nodes.count()
                     self._counted_at = monotonic()
@@ -229,15 +229,15 @@ class ClusterRunner(BaseRunner):
     def _hand_out(self) -> None:
         while self._computations:
             with self._changed:
-                asked = self._computations.popleft()
-            if asked.future.set_running_or_notify_cancel():
-                self._launch_or_fail(partial(self._computation, asked), [asked.future])
+                computation = self._computations.popleft()
+            if computation.future.set_running_or_notify_cancel():
+                self._launch_or_fail(partial(self._computation, computation), [computation.future])
         while self._room() > 0:
             with self._changed:
-                taken = self._take()
-            if taken is None:
+                next_block = self._take()
+            if next_block is None:
                 return
-            group, runs = taken
+            group, runs = next_block
             runs = [run for run in runs if run.future.set_running_or_notify_cancel()]
             if runs:
                 self._launch_or_fail(partial(self._block, group, runs), [r.future for r in runs])
@@ -251,11 +251,11 @@ class ClusterRunner(BaseRunner):
         futures = [run.future for run in runs]
         return _Flight(name, self._run_block, (block, [reference]), futures)
 
-    def _computation(self, asked: _Computation) -> _Flight:
-        tasks = dict(map(self._stored, asked.tasks))
-        name = f"{asked.function.__name__} on {asked.tasks[0].name}"
-        arguments = (asked.function, tasks, asked.arguments)
-        return _Flight(name, self._compute, arguments, [asked.future])
+    def _computation(self, computation: _Computation) -> _Flight:
+        tasks = dict(map(self._stored, computation.tasks))
+        name = f"{computation.function.__name__} on {computation.tasks[0].name}"
+        arguments = (computation.function, tasks, computation.arguments)
+        return _Flight(name, self._compute, arguments, [computation.future])
 
     def _launch_or_fail(self, make: Callable[[], _Flight], futures: Sequence[Future[Any]]) -> None:
         try:

@@ -140,17 +140,17 @@ def _whole_lines(file: FileIO) -> list[dict[str, Any]]:
 
 
 def _check_identity(
-    path: Path, header: Mapping[str, Any], wanted: Mapping[str, Any], may_differ: Collection[str]
+    path: Path, header: Mapping[str, Any], expected: Mapping[str, Any], may_differ: Collection[str]
 ) -> None:
     # What JSON makes of it, so that tuples equal lists.
-    wanted = json.loads(json.dumps(wanted))
-    compared = {*header, *wanted}.difference(may_differ)
-    differing = sorted(key for key in compared if header.get(key) != wanted.get(key))
+    expected = json.loads(json.dumps(expected))
+    compared = {*header, *expected}.difference(may_differ)
+    differing = sorted(key for key in compared if header.get(key) != expected.get(key))
     if differing:
         key = differing[0]
         raise RecordingError(
             f"a journal continues with what it began with, but {path} differs in "
             f"{', '.join(differing)} ({key}: {quoted(header.get(key))}, now "
-            f"{quoted(wanted.get(key))}): restore that, name another file, or "
+            f"{quoted(expected.get(key))}): restore that, name another file, or "
             f"remove the journal to begin anew"
         )

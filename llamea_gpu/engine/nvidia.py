@@ -35,12 +35,12 @@ def gpu_facts(gpu: str | int) -> dict[str, str]:
         return {}
     command = [program, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed program, no shell
+        completed = subprocess.run(  # noqa: S603 - a fixed program, no shell
             [*command, "-i", str(gpu)], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    cells = [cell.strip() for cell in done.stdout.strip().split(",")]
+    cells = [cell.strip() for cell in completed.stdout.strip().split(",")]
     if len(cells) != len(_QUERY):
         return {}
     return {

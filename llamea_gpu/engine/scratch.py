@@ -25,13 +25,13 @@ def scratch_folder(needed_bytes: int) -> Iterator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    base, mine = Path(tempfile.gettempdir()), f"{_PREFIX}{os.getpid()}-"
+    base, own_prefix = Path(tempfile.gettempdir()), f"{_PREFIX}{os.getpid()}-"
     for place in filter(Path.is_dir, (_MEMORY, base)):
-        _remove_ownerless(place, mine)
+        _remove_ownerless(place, own_prefix)
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 * needed_bytes + (1 << 28):
         base = _MEMORY
     with (
-        tempfile.TemporaryDirectory(prefix=mine, dir=base) as name,
+        tempfile.TemporaryDirectory(prefix=own_prefix, dir=base) as name,
         (Path(name) / "draft").open("w") as owned,
     ):
         fcntl.lockf(owned, fcntl.LOCK_EX)
@@ -39,10 +39,10 @@ def scratch_folder(needed_bytes: int) -> Iterator[Path]:
         yield Path(name)
 
 
-def _remove_ownerless(place: Path, mine: str) -> None:
+def _remove_ownerless(place: Path, own_prefix: str) -> None:
     """Remove folders whose owner has ended."""
     for lock in place.glob(f"{_PREFIX}*/{_OWNED}"):
-        if lock.parent.name.startswith(mine):  # a process may lock again what it has locked
+        if lock.parent.name.startswith(own_prefix):  # a process may lock again what it has locked
             continue
         with contextlib.suppress(OSError), lock.open("a") as file:  # somebody else's
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -87,13 +87,13 @@ def _standings(
     usual_ms = statistics.median(levels) if levels else math.inf
     standings = []
     for i in range(count):
-        mine = [r[i] for r in rounds if i in r]
-        if not (levels and mine and all(map(_works, mine))):
-            standings.append(Standing(math.inf, math.inf, math.inf, len(mine)))
+        readings_ms = [r[i] for r in rounds if i in r]
+        if not (levels and readings_ms and all(map(_works, readings_ms))):
+            standings.append(Standing(math.inf, math.inf, math.inf, len(readings_ms)))
             continue
         shares = [r[i] / level for r, level in zip(rounds, levels, strict=True) if i in r]
         time_ms = usual_ms * statistics.median(shares)
-        standings.append(Standing(time_ms, min(mine), max(mine), len(mine)))
+        standings.append(Standing(time_ms, min(readings_ms), max(readings_ms), len(readings_ms)))
     return standings
 
 

@@ -46,9 +46,9 @@ class Template:
     def __init__(self, modules: Sequence[str], log: Path) -> None:
         self._modules, self._log = list(modules), log
         self._last = 0
-        self._control, theirs = Pipe()
-        with theirs:
-            self.pid = self._start(theirs)
+        self._control, child_end = Pipe()
+        with child_end:
+            self.pid = self._start(child_end)
 
     def __enter__(self) -> Template:
         return self
@@ -63,9 +63,9 @@ class Template:
         """
         if not self.is_alive():
             self._control.close()
-            self._control, theirs = Pipe()
-            with theirs:
-                self.pid = self._start(theirs)
+            self._control, child_end = Pipe()
+            with child_end:
+                self.pid = self._start(child_end)
         self._last += 1
         with contextlib.suppress(OSError):  # it has just died: so has the connection
             self._control.send(("fork", self._last, str(log)))
@@ -171,11 +171,11 @@ def serve(control: Connection) -> None:
     abandoned: set[int] = set()
     with contextlib.suppress(EOFError, OSError):
         while True:
-            what, number, detail = control.recv()
+            command, number, detail = control.recv()
             abandoned -= {pid for pid in abandoned if os.waitpid(pid, os.WNOHANG)[0]}
-            if what == "fork":
+            if command == "fork":
                 pids[number] = _fork(control, detail)
-            elif what == "abandon":
+            elif command == "abandon":
                 if (pid := pids.pop(number, 0)) and not os.waitpid(pid, os.WNOHANG)[0]:
                     abandoned.add(pid)
                     _kill(pid)

@@ -91,7 +91,7 @@ class Worker:
     """
 
     def __init__(self, stage: Stage, log: Path, start_s: float, template: Template) -> None:
-        self.connection, theirs = Pipe()
+        self.connection, child_end = Pipe()
         self._log, self._template = log, template
         self.facts: Mapping[str, Any] | None = None
         self.task: Any = None
@@ -101,8 +101,8 @@ class Worker:
         self.limit_s = self._left_s = start_s
         self.deadline = monotonic() + start_s
         log.write_bytes(b"")
-        with theirs:
-            self._number = template.fork(theirs, log)
+        with child_end:
+            self._number = template.fork(child_end, log)
         with contextlib.suppress(OSError):  # it has died, which reading from it will show
             self.connection.send(stage)
 
@@ -181,10 +181,10 @@ class Worker:
     def _last_words(self) -> str:
         code = self._template.end(self._number, _LEAVE_S)
         self.orphaned = code is None
-        how = "with its template" if code is None else f"exit status {code}"
-        how = f"signal {-code}" if code is not None and code < 0 else how
+        ending = "with its template" if code is None else f"exit status {code}"
+        ending = f"signal {-code}" if code is not None and code < 0 else ending
         text = self._log.read_text(errors="replace")[-_LAST_WORDS:]
-        return f"the process ended ({how}): {' '.join(text.split())}"
+        return f"the process ended ({ending}): {' '.join(text.split())}"
 
 
 def work(connection: Connection) -> None:

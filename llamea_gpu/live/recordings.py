@@ -105,13 +105,13 @@ def _code(recording: Recording, configuration: Mapping[str, Any]) -> str:
     for name, value in configuration.items():
         element = _ELEMENT.match(name)
         stem, place = (element[1], int(element[2])) if element else (name, None)
-        given = config.get(stem)
+        slot_value = config.get(stem)
         if stem not in config:
             return f"slots = {dict(configuration)!r}"
         if place is None:
             config[stem] = value
-        elif isinstance(given, list) and place < len(given):
-            given[place] = value
+        elif isinstance(slot_value, list) and place < len(slot_value):
+            slot_value[place] = value
         else:
             return f"slots = {dict(configuration)!r}"
     items = ", ".join(f"{name}={value!r}" for name, value in sorted(config.items()))

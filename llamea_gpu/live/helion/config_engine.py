@@ -87,21 +87,21 @@ class ConfigEngine:
         Raises:
             RecordingError: the engine cannot go on.
         """
-        done, self._ready = self._ready, []
-        for outcome in () if done else self._pipeline.wait(deadline):
+        outcomes, self._ready = self._ready, []
+        for outcome in () if outcomes else self._pipeline.wait(deadline):
             config = self._configs.pop(outcome.point, None)
             if config is None:  # dropped before
                 continue
             self._note(config, outcome)
             if outcome.point not in self._silent:
-                done.append((config, outcome))
+                outcomes.append((config, outcome))
                 continue
             self._silent.remove(outcome.point)
             if repr(config) in self._expected:
                 self._expected[repr(config)] = outcome
         steps = self._pipeline.opened.get("opened_s", {})
         self.start_s |= {f"timing {step}": seconds for step, seconds in steps.items()}
-        return done
+        return outcomes
 
     def read_again(self, configs: Sequence[Any], deadline: float) -> list[Standing] | None:
         """Configurations side by side in long windows on one GPU, while nothing compiles.

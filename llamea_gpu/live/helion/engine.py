@@ -139,10 +139,10 @@ class KernelEngine(ConfigEngine):
         save(self.arguments, self.folder / "arguments.pt")
         self.mark("arguments")
 
-    def give_what_is_right(self, expected: Any, changed: Any, right: CorrectResult) -> None:
+    def give_what_is_right(self, expected: Any, changed: Any, criterion: CorrectResult) -> None:
         """Hand the timing process a right result, and the arguments after it; it opens then."""
         modules = _collect_source_modules(sys.modules.get(self.reference_module()))
-        data = TimingData(expected, changed, right, tuple(modules), _environment())
+        data = TimingData(expected, changed, criterion, tuple(modules), _environment())
         save(data, self.folder / "right.pt")
         self.mark("what is right")
 

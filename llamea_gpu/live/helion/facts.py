@@ -56,8 +56,8 @@ class ExplainingEvaluate(HelionEvaluate):
     def failure(self, config: Configuration) -> str | None:
         """What Helion says of a configuration that did not work."""
         known = self.space.canonical(config)
-        word = None if known is None else self.statuses.get(known)
-        return None if word is None else _FAILURES.get(word, f"failed ({word})")
+        status = None if known is None else self.statuses.get(known)
+        return None if status is None else _FAILURES.get(status, f"failed ({status})")
 
 
 class HelionFramework:
@@ -135,11 +135,11 @@ def _source(function: Any) -> str:
         return ""
 
 
-def _arguments(function: Any, given: Any) -> tuple[Mapping[str, object], ...]:
+def _arguments(function: Any, values: Any) -> tuple[Mapping[str, object], ...]:
     names = list(inspect.signature(function).parameters)
     return tuple(
         {"name": names[i] if i < len(names) else "", **_described(value)}
-        for i, value in enumerate(given)
+        for i, value in enumerate(values)
     )
 
 

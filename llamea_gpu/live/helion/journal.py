@@ -103,8 +103,8 @@ class TuningJournal:
         Raises:
             OSError: there is no room, or the disk fails.
         """
-        how = "start" if config in self._starts else self._how
-        entry = {"c": list(config), "how": how, **measured, "at": round(at_s, 3)}
+        origin = "start" if config in self._starts else self._how
+        entry = {"c": list(config), "how": origin, **measured, "at": round(at_s, 3)}
         if entry.get("message"):
             entry["message"] = str(entry["message"])[:_MESSAGE]
         self._journal.append(entry)
@@ -148,8 +148,8 @@ def _header(search: HelionSearch, space: HelionSpace, compilers: int, shape: str
 
 def _read(entry: Mapping[str, Any], space: HelionSpace) -> tuple[Config, Remembered] | None:
     """One line, checked; None where it is none that :meth:`TuningJournal.append` would write."""
-    given, status = entry["c"], entry.get("status")
-    config = space.canonical(given) if isinstance(given, Sequence) else None
+    raw_config, status = entry["c"], entry.get("status")
+    config = space.canonical(raw_config) if isinstance(raw_config, Sequence) else None
     time_ms: Any = entry.get("ms") if status == "ok" else math.inf
     compile_s, at_s = entry.get("compile_s", 0.0), entry.get("at", 0.0)
     if (

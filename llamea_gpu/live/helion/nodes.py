@@ -96,5 +96,5 @@ def what_is_right(bound: Any, arguments: Sequence[Any]) -> TimingData:
             f"{type(error).__name__}: {error}"
         ) from error
     provider = search.benchmark_provider
-    right = correct_result(provider)
-    return TimingData(provider._baseline_output, provider._baseline_post_args, right)
+    criterion = correct_result(provider)
+    return TimingData(provider._baseline_output, provider._baseline_post_args, criterion)

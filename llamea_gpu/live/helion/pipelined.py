@@ -65,8 +65,8 @@ class PipelinedSearch(HelionSearch):
         budget = self.settings.autotune_budget_seconds
         if budget is None or not isinstance(getattr(self, "evaluate", None), PipelinedEvaluate):
             return float(getattr(super(), "_budget_reserve_seconds", float)())
-        kept = min(max(READING_SHARE * float(budget), LEAST_RESERVE_S), MOST_RESERVE_S)
-        return kept + float(self.benchmark_provider.loading_s)
+        reserve_s = min(max(READING_SHARE * float(budget), LEAST_RESERVE_S), MOST_RESERVE_S)
+        return reserve_s + float(self.benchmark_provider.loading_s)
 
     def _read_finalists(self) -> None:
         """In the process that timed them, in long windows side by side."""
@@ -87,8 +87,8 @@ class PipelinedSearch(HelionSearch):
     def _read_side_by_side(self, finalists: list[Any]) -> bool:
         seconds = UNBUDGETED_RESERVE_S + self.benchmark_provider.loading_s
         if (budget := self.settings.autotune_budget_seconds) is not None:
-            kept = self._budget_reserve_seconds()
-            seconds = min(kept, budget - (perf_counter() - self._autotune_budget_start))
+            reserve_s = self._budget_reserve_seconds()
+            seconds = min(reserve_s, budget - (perf_counter() - self._autotune_budget_start))
         self.log(f"Reading the best {len(finalists)} side by side")
         configs = [member.config for member in finalists]
         standings = self.benchmark_provider.read_again(configs, monotonic() + seconds)
@@ -114,11 +114,11 @@ def make_evaluate(
     """
     provider = search.benchmark_provider
     if isinstance(provider, StreamedProvider) and provider.streams:
-        kept = None
+        tuning_journal = None
         if journal is not None:
-            kept = journal.opened(search, space, provider.compilers)
-            provider.until_cleanup.callback(kept.close)
-        return PipelinedEvaluate(search, space, on_batch, provider, kept)
+            tuning_journal = journal.opened(search, space, provider.compilers)
+            provider.until_cleanup.callback(tuning_journal.close)
+        return PipelinedEvaluate(search, space, on_batch, provider, tuning_journal)
     if journal is not None:
         search.log.warning("No journal is kept: only what the engine measures goes into one")
     return ExplainingEvaluate(search, space, on_batch)
@@ -215,18 +215,20 @@ class PipelinedEvaluate(ExplainingEvaluate):
             Stalled: too many asks in a row brought nothing new.
         """
         while self._asked:
-            if done := [(config, known) for config, known in self._asked if known in self.costs]:
+            if finished := [
+                (config, known) for config, known in self._asked if known in self.costs
+            ]:
                 self._asked = deque(
                     (config, known) for config, known in self._asked if known not in self.costs
                 )
-                return [(config, self.costs[known]) for config, known in done]
+                return [(config, self.costs[known]) for config, known in finished]
             self._collect()
         return []
 
-    def obtain(self, asked: Sequence[Config]) -> None:
+    def obtain(self, configs: Sequence[Config]) -> None:
         """See `HelionEvaluate.obtain`."""
-        self._send(asked)
-        while any(config not in self.costs for config in asked):
+        self._send(configs)
+        while any(config not in self.costs for config in configs):
             self._collect()
 
     def _send(self, configs: Sequence[Config]) -> None:
@@ -271,8 +273,7 @@ class PipelinedEvaluate(ExplainingEvaluate):
             if not self._on_way:  # all that is left is beyond the budget
                 raise BudgetExhausted
             self._refuse_when_late()
-            done = self._wait()
-            for config, result in done:
+            for config, result in self._wait():
                 self._take_in(self._places.pop(id(config)), result)
                 self._on_batch(self)
         except BaseException as fault:

@@ -128,8 +128,8 @@ class PipelinedProvider(StreamedProvider):
         self._refuse(faults)
 
     def _give_what_is_right(self, engine: KernelEngine) -> None:
-        right = correct_result(self)
-        engine.give_what_is_right(self._baseline_output, self._baseline_post_args, right)
+        criterion = correct_result(self)
+        engine.give_what_is_right(self._baseline_output, self._baseline_post_args, criterion)
         if getattr(self.settings, "autotune_baseline_fn", None) is None:
             self._compiled_here = engine.reference()
 
@@ -159,16 +159,16 @@ class PipelinedProvider(StreamedProvider):
         compile_s = perf_counter() - start
         arguments = _clone_args(self.args, None, idx_to_clone=self.mutated_arg_indices)
         result = function(*arguments)
-        right = not self.settings.autotune_accuracy_check or self._validate_against_baseline(
+        is_accurate = not self.settings.autotune_accuracy_check or self._validate_against_baseline(
             config, result, arguments
         )
-        times = time_call(lambda: function(*arguments)) if right else {}
+        times = time_call(lambda: function(*arguments)) if is_accurate else {}
         time_ms = times.get("time_ms", math.inf)
-        status = "ok" if right else "accuracy_error"
+        status = "ok" if is_accurate else "accuracy_error"
         has_listener = self.on_measured is not None  # code is generated for that alone
         source = source_key(generate(self.kernel, config.config)) if has_listener else None
         seconds = perf_counter() - start - compile_s
-        outcome = Outcome(-1, "ok" if right else "incorrect", compile_s, seconds, times, {})
+        outcome = Outcome(-1, "ok" if is_accurate else "incorrect", compile_s, seconds, times, {})
         self._tell(config, replace(outcome, details={**times, "source": source}))
         self._note(config, status, time_ms, compile_s, source)
         return BenchmarkResult(config, function, time_ms, status, compile_s)

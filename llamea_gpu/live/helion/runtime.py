@@ -109,13 +109,13 @@ class HelionEvaluate(QueuedEvaluate):
         """
         configs = list(configs)
         self._note_ask(len(configs))
-        asked = [self._known(config) for config in configs]
-        self.obtain(asked)
-        return [self.costs[config] for config in asked]
+        canonical_configs = [self._known(config) for config in configs]
+        self.obtain(canonical_configs)
+        return [self.costs[config] for config in canonical_configs]
 
-    def obtain(self, asked: Sequence[tuple[int, ...]]) -> None:
+    def obtain(self, configs: Sequence[tuple[int, ...]]) -> None:
         """See to it that each has a cost; raises as a call does."""
-        fresh = [c for c in dict.fromkeys(asked) if c not in self.costs]
+        fresh = [c for c in dict.fromkeys(configs) if c not in self.costs]
         if not fresh:
             return
         self._idle_asks = 0
@@ -293,9 +293,9 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
         budget = self.settings.autotune_budget_seconds
         if budget is None or self._autotune_budget_start is None:
             return 0.0
-        kept = getattr(self, "_budget_reserve_seconds", float)()
+        reserve_s = getattr(self, "_budget_reserve_seconds", float)()
         elapsed = time.perf_counter() - self._autotune_budget_start
-        return float(elapsed / max(budget - kept, 1e-9))
+        return float(elapsed / max(budget - reserve_s, 1e-9))
 
     def benchmark_new(self, members: list[Any], batch: int) -> None:
         """Benchmark members that have no time yet; it may be that none of them works.
@@ -391,9 +391,9 @@ class HelionSearch(PopulationBasedSearch):  # type: ignore[misc]
 
     def _accepts(self, config: Any) -> bool:
         """What the user's filter and the backend think of a configuration."""
-        wanted = self.settings.autotune_config_filter
+        user_filter = self.settings.autotune_config_filter
         viable = getattr(self, "_backend_config_is_viable", None)  # from 1.5 on
-        filtered = config if wanted is None else wanted(config)
+        filtered = config if user_filter is None else user_filter(config)
         return filtered is not None and (viable is None or bool(viable(filtered)))
 
 

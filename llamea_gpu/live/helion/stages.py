@@ -106,7 +106,7 @@ class TimingData:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def save(what: Any, path: Path) -> None:
+def save(payload: Any, path: Path) -> None:
     """Write arguments or `TimingData` for :class:`ArgumentsTimingStage`, whole or not at all.
 
     Raises:
@@ -115,7 +115,7 @@ def save(what: Any, path: Path) -> None:
     import torch
 
     draft = path.with_suffix(".draft")
-    torch.save(what, draft)
+    torch.save(payload, draft)
     draft.replace(path)
 
 
@@ -194,7 +194,7 @@ def serve_timing(
         name,
         lambda: _copied(arguments, data.right.changed),
         tensors(data.expected),
-        lambda result, given: _difference(result, given, data),
+        lambda result, call_arguments: _difference(result, call_arguments, data),
     )
     known, lock = folder / "works", (folder / "device").open("a")
     if known.exists():
@@ -270,14 +270,16 @@ def warm_up_timing(device: str) -> None:
 def _difference(result: Any, arguments: Sequence[Any], data: TimingData) -> str:
     from helion.autotuner.accuracy import assert_close
 
-    right = data.right
-    pairs = [(result, data.expected)] if right.checked else []
-    if right.checked and right.changed and right.arguments_checked:
+    criterion = data.right
+    pairs = [(result, data.expected)] if criterion.checked else []
+    if criterion.checked and criterion.changed and criterion.arguments_checked:
         pairs.append((arguments, data.changed))
-    options = {"scale_atol_by_expected_rms": True} if right.scaled else {}
+    options = {"scale_atol_by_expected_rms": True} if criterion.scaled else {}
     try:
         for actual, expected in pairs:
-            assert_close(actual, expected, atol=right.absolute, rtol=right.relative, **options)
+            assert_close(
+                actual, expected, atol=criterion.absolute, rtol=criterion.relative, **options
+            )
     except AssertionError as error:
         return " ".join(str(error).split())[:300] or "differs from the baseline"
     return ""

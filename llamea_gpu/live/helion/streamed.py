@@ -104,12 +104,12 @@ class StreamedProvider(LocalBenchmarkProvider):  # type: ignore[misc]
             RecordingError: the engine cannot go on, and nothing else can measure.
         """
         self._collect(deadline)
-        done, self._done = self._done, []
+        results, self._done = self._done, []
         if self._engine is not None:
-            for _ in done[:2]:
+            for _ in results[:2]:
                 first = "first result" not in self.start_s
                 self._engine.mark("first result" if first else "second result")
-        return done
+        return results
 
     def read_again(self, configs: Sequence[Any], deadline: float) -> list[Standing] | None:
         """See `ConfigEngine.read_again`; None also where the engine has given up."""

@@ -204,7 +204,7 @@ def _result(
 @contextlib.contextmanager
 def _settings(of_kernel: Any, settings: TuneSettings) -> Iterator[None]:
     """The run's seed and effort, and no log but of what goes wrong."""
-    wanted: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "autotune_random_seed": settings.seed,
         "autotune_effort": settings.effort,
         "autotune_log_level": logging.ERROR,
@@ -212,10 +212,10 @@ def _settings(of_kernel: Any, settings: TuneSettings) -> Iterator[None]:
     }
     if settings.starts:
         starts = [Config(**configuration) for configuration in settings.starts]
-        wanted["autotune_seed_configs"] = starts
-    before = {name: getattr(of_kernel, name) for name in wanted}
+        overrides["autotune_seed_configs"] = starts
+    before = {name: getattr(of_kernel, name) for name in overrides}
     try:
-        for name, value in wanted.items():
+        for name, value in overrides.items():
             setattr(of_kernel, name, value)
         yield
     finally:

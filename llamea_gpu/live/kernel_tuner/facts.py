@@ -55,9 +55,9 @@ class ExplainingEvaluate(KernelTunerEvaluate):
         values = self.space.native[self.space.row(config)]
         for result in reversed(self.func.results):
             if tuple(result[name] for name in self.space.names) == tuple(values):
-                word = str(result.get("__error__", ""))
+                error = str(result.get("__error__", ""))
                 message = str(result.get(MESSAGE, ""))
-                return ": ".join(filter(None, [_FAILURES.get(word, word), message])) or None
+                return ": ".join(filter(None, [_FAILURES.get(error, error), message])) or None
         return None
 
 
@@ -106,12 +106,12 @@ class KernelTunerFramework:
         return None
 
     def _default(self, space: KernelTunerSpace) -> Configuration | None:
-        named = self._script.default_configuration if self._script else None
-        if named is None:
+        by_name = self._script.default_configuration if self._script else None
+        if by_name is None:
             return None
         try:
             default = tuple(
-                v.index(named[n]) for n, v in zip(space.names, space.values, strict=True)
+                v.index(by_name[n]) for n, v in zip(space.names, space.values, strict=True)
             )
         except ValueError:  # a value that is not among the tunable ones
             return None

@@ -45,8 +45,8 @@ class TuningJournal:
         at_s: when each configuration of earlier runs was known, in their order.
     """
 
-    def __init__(self, path: Path, how: str, closing: ExitStack) -> None:
-        self._path, self._how, self._closing = path, how, closing
+    def __init__(self, path: Path, origin: str, closing: ExitStack) -> None:
+        self._path, self._how, self._closing = path, origin, closing
         self._results = 0  # that are in the journal
         self.at_s: list[float] = []
 
@@ -103,8 +103,8 @@ class TuningJournal:
         Raises:
             RecordingError: it is none that :meth:`note` would write.
         """
-        given, status = entry.get("c"), entry.get("status")
-        row = self._space.row(given) if isinstance(given, list) else -1
+        raw_config, status = entry.get("c"), entry.get("status")
+        row = self._space.row(raw_config) if isinstance(raw_config, list) else -1
         times_ms = [entry.get("ms"), *_list(entry.get("times"))] if status == "ok" else []
         seconds = {name: entry.get(key, 0.0) for key, name in _SECONDS.items()}
         sound = (

@@ -89,9 +89,9 @@ class PipelinedEvaluate(ExplainingEvaluate):
             self([])
         while self._asked:
             costs = self._cost_of
-            if done := [(config, costs[row]) for config, row in self._asked if row in costs]:
+            if finished := [(config, costs[row]) for config, row in self._asked if row in costs]:
                 self._asked = [pair for pair in self._asked if pair[1] not in costs]
-                return done
+                return finished
             self._collect()
         return []
 
@@ -118,13 +118,13 @@ class PipelinedEvaluate(ExplainingEvaluate):
         if not runner.on_way:  # all that is left is beyond the budget
             raise BudgetExhausted
         try:
-            done = runner.collect(self.func.tuning_options)
+            keys = runner.collect(self.func.tuning_options)
         except Exception as reason:
             self.fault = reason
             raise BudgetExhausted from reason
-        for key in done:
+        for key in keys:
             self._take_in([self._sent[key]])
-        if not done:
+        if not keys:
             self._take_in([])
 
     def _take_in(self, rows: Sequence[int]) -> None:
@@ -270,11 +270,11 @@ class PipelinedStrategy(KernelTunerStrategy):
             saved = (Path(folder) / "call").read_bytes()
         with connected(self._cluster):
             gpus = find_gpus(self._gpu)
-            mine = str(runner.dev.name)
-            if runner.kernel_source.lang != "C" and gpus.kind.split("-")[0] not in mine:
+            own_gpu = str(runner.dev.name)
+            if runner.kernel_source.lang != "C" and gpus.kind.split("-")[0] not in own_gpu:
                 raise SearcherError(
                     f"the GPU of this process must be of the cluster's kind, which is "
-                    f"{gpus.kind}, but it is {mine}: name another kind, or use another machine"
+                    f"{gpus.kind}, but it is {own_gpu}: name another kind, or use another machine"
                 )
             processes = self._processes or max(1, gpus.cores - 1)
             spec = EngineSpec(

@@ -215,8 +215,8 @@ class KernelTunerEvaluate(QueuedEvaluate):
         # The largest float is how Kernel Tuner spells a failure.
         self._cost_of[row] = float(cost) if cost < sys.float_info.max else math.inf
 
-    def _count_idle(self, asked: int, fresh: int) -> None:
-        self._idle_asks = 0 if fresh else self._idle_asks + max(asked, 1)
+    def _count_idle(self, count: int, fresh: int) -> None:
+        self._idle_asks = 0 if fresh else self._idle_asks + max(count, 1)
         if self._idle_asks > self.max_idle_asks:
             self._idle_asks = 0  # of a hybrid, the next optimizer begins with revisits
             raise Stalled(f"the optimizer asked {self.max_idle_asks} times for what it had seen")
@@ -253,8 +253,8 @@ class KernelTunerStrategy:
         vars(kernel_tuner.interface).get("_STRATEGY_PARALLEL", []).append(self)
 
     def __repr__(self) -> str:
-        given = "".join(f", {key}={value}" for key, value in self.hyperparameters.items())
-        return f"{type(self).__name__}({self.name}, seed={self.seed}{given})"
+        hyperparameters = "".join(f", {key}={value}" for key, value in self.hyperparameters.items())
+        return f"{type(self).__name__}({self.name}, seed={self.seed}{hyperparameters})"
 
     def tune(self, searchspace: Any, runner: Any, tuning_options: Any) -> Any:
         """What ``tune_kernel`` calls; returns its results."""
@@ -292,8 +292,8 @@ class KernelTunerStrategy:
                 raise evaluate.fault
 
     def _choose_seed(self, of_tune_kernel: int | None) -> int:
-        given = self._fixed_seed if self._fixed_seed is not None else of_tune_kernel
-        checked = self._checked_seed(given)
+        seed = self._fixed_seed if self._fixed_seed is not None else of_tune_kernel
+        checked = self._checked_seed(seed)
         return secrets.randbits(32) if checked is None else checked
 
     @staticmethod
